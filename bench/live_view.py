@@ -17,9 +17,7 @@ from typing import Final
 
 from bench.fleet import LineProcess
 from bench.report import BenchReport
-from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.events import Event, WaitEvent
 from libs.contracts.identities import Identity, Writer
@@ -30,7 +28,7 @@ from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import NODES
 from libs.policy.crds import crd_manifests
 from libs.runtime.clock import SystemClock
-from libs.testing.nats import NatsServer
+from libs.testing.sign_in import TokenSignIn, signed_nats
 from libs.testing.simulation import make_env
 
 TITLE = "sluice watch of 2,000 nodes, of which 50 a second change their state and their wait"
@@ -74,7 +72,7 @@ async def run(report: BenchReport) -> None:
             "TERM": "xterm-256color",
             "KUBECONFIG": str(_kubeconfig(folder, ready["url"], ready["token"])),
             "SLUICE_NATS_URL": bus.url,
-            "SLUICE_NATS_NKEY_SEED_FILE": str(folder / "person.nkey"),
+            "SLUICE_NATS_TOKEN_FILE": bus.person_token,
         }
         bare = await asyncio.to_thread(_bare_interpreter)
         report.figure("a bare interpreter", bare, "MiB")
@@ -183,8 +181,10 @@ class _Fleet:
 class _Nats:
     """The scheduler's side of the bus."""
 
-    def __init__(self, url: str, bus: NatsBus) -> None:
+    def __init__(self, url: str, bus: NatsBus, person_token: str) -> None:
         self.url = url
+        self.person_token = person_token
+        """The file of it."""
         self._bus = bus
 
     async def publish(self, wait: WaitEvent, *, node: str, number: int) -> None:
@@ -203,23 +203,19 @@ class _Nats:
 
 
 async def _start_nats(stack: AsyncExitStack, folder: Path) -> _Nats:
-    keys = {writer: new_nkey() for writer in (Writer.SCHEDULER, Writer.CTL)}
-    users = [
-        User(identity=Identity(writer=writer), public_key=key.public)
-        for writer, key in keys.items()
-    ]
-    (folder / "person.nkey").write_text(keys[Writer.CTL].seed)
-    nats = await stack.enter_async_context(NatsServer(config=server_config(users)))
+    person, scheduler = (Identity(writer=writer) for writer in (Writer.CTL, Writer.SCHEDULER))
+    sign_in = TokenSignIn([person, scheduler], folder)
+    nats = await stack.enter_async_context(signed_nats(sign_in))
     bus = await stack.enter_async_context(
         connect(
             url=nats.url,
-            identity=Identity(writer=Writer.SCHEDULER),
+            identity=scheduler,
             env=make_env(),
-            credentials=Credentials(nkey_seed=keys[Writer.SCHEDULER].seed),
+            credentials=sign_in.credentials(scheduler),
         )
     )
     await bus.ensure(subjects.EVENTS)
-    return _Nats(nats.url, bus)
+    return _Nats(nats.url, bus, sign_in.credentials(person).token_file)
 
 
 def _kubeconfig(folder: Path, url: str, token: str) -> Path:

@@ -3,8 +3,9 @@
 import time
 
 from bench.report import BenchReport
+from libs.contracts.queries import PlanAnswer
+from libs.forecast.forecast import Forecast
 from libs.forecast.plan import plan
-from libs.forecast.rollout_plan import Percentiles, RolloutPlan
 from libs.forecast.stage.objects import Tenant
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.fleet import Fleet, Instant
@@ -35,23 +36,22 @@ def _measure(report: BenchReport, nodes: int, *, parallel: int, budget: float) -
     print(f"  {nodes} nodes, {limits}", flush=True)
     result, seconds = _timed_plan(nodes, parallel=parallel)
     report.at_most("planned in", seconds, budget, "s", note=f"{result.plays} plays")
-    _report_plan(report, result)
+    _report_plan(report, result.answer)
 
 
 def _measure_search(report: BenchReport, nodes: int) -> None:
     """Search the maxUnavailable with which the rollout takes a third of the time."""
     serial, _ = _timed_plan(nodes, parallel=1)
-    finish_within = (serial.makespan.p95 or HOUR) / 3
+    finish_within = (serial.answer.makespan_p95 or HOUR) / 3
     print(f"  {nodes} nodes one at a time, to finish in a third of the time", flush=True)
     result, seconds = _timed_plan(nodes, parallel=1, within=finish_within)
-    number = result.required_limits.max_unavailable if result.required_limits is not None else None
     report.figure("planned and searched in", seconds, "s", note=f"{result.plays} plays each")
-    report.figure("maxUnavailable needed", number or 0, "nodes")
+    report.figure("maxUnavailable needed", result.answer.needed_max_unavailable or 0, "nodes")
 
 
 def _timed_plan(
     nodes: int, *, parallel: int, within: float | None = None
-) -> tuple[RolloutPlan, float]:
+) -> tuple[Forecast, float]:
     fleet, now = fleet_of(nodes, parallel=parallel)
     by = None if within is None else now.at + within
     started = time.process_time()
@@ -59,14 +59,14 @@ def _timed_plan(
     return result, time.process_time() - started
 
 
-def _report_plan(report: BenchReport, result: RolloutPlan) -> None:
-    report.figure("until the last node", _hours(result.makespan), "h", note="half of the plays")
-    report.figure("most unavailable at one time", result.loss.nodes, "nodes")
+def _report_plan(report: BenchReport, result: PlanAnswer) -> None:
+    report.figure("until the last node", _hours(result.makespan_p50), "h", note="half of the plays")
+    report.figure("most unavailable at one time", result.largest_loss, "nodes")
     report.figure("GPU-hours lost", result.gpu_hours_lost, "")
 
 
-def _hours(time: Percentiles) -> float:
-    return -1.0 if time.p50 is None else time.p50 / HOUR
+def _hours(seconds: float | None) -> float:
+    return -1.0 if seconds is None else seconds / HOUR
 
 
 def fleet_of(nodes: int, *, parallel: int, busy: bool = True) -> tuple[Fleet, Instant]:

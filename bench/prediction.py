@@ -66,10 +66,10 @@ def _predict(seed: int, *, jobs: bool, listed: bool) -> Prediction | None:
         known = replace(known, nodes=unlisted, budgets=None)
     predicted = plan(
         known, now, pool=_pool(known), plays=PLAYS, seed=seed * PLAYS, world_of=_world
-    ).makespan
-    if actual is None or predicted.p50 is None:
+    ).answer
+    if actual is None or predicted.makespan_p50 is None:
         return None
-    return Prediction(actual, predicted.p50, predicted.p95)
+    return Prediction(actual, predicted.makespan_p50, predicted.makespan_p95)
 
 
 def _world(seed: int) -> SeededWorld:

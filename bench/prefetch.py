@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from bench.plan import fleet_of
 from bench.report import BenchReport
+from libs.forecast.aggregate import upper_median
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
-from libs.forecast.rollout_plan import upper_median
 from libs.rollout.views.fleet import Fleet
 from libs.testing.stage.worlds import SteadyWorld
 

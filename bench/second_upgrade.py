@@ -88,8 +88,8 @@ class SecondUpgrade(msgspec.Struct, frozen=True):
         return self._makespan(self.fleet, plays, seed=OTHERS, world_of=worlds)
 
     def _makespan(self, fleet: Fleet, plays: int, **options: Any) -> float:
-        makespan = plan(fleet, self.now, pool=self.pool, plays=plays, **options).makespan.p50
-        return inf if makespan is None else makespan
+        answer = plan(fleet, self.now, pool=self.pool, plays=plays, **options).answer
+        return inf if answer.makespan_p50 is None else answer.makespan_p50
 
 
 class OtherWorld(SeededWorld):

@@ -18,13 +18,13 @@ import msgspec
 
 from bench.fleet import LineProcess
 from bench.signin_cluster import NAMESPACE
-from libs.bus.callout import CalloutKeys, new_seeds
 from libs.bus.connect import SPREAD
-from libs.bus.server_config import SignIn, Tls, User, new_nkey, server_config
-from libs.contracts.identities import COMPONENTS, Identity, Writer
+from libs.bus.server_config import Tls, server_config
+from libs.contracts.identities import COMPONENTS
 from libs.testing.certificates import CertificateAuthority
 from libs.testing.child_process import ChildProcess
 from libs.testing.nats import NatsServer
+from libs.testing.sign_in import SignInKeys
 
 PROGRAM = ("-m", "services.signin", "server")
 PARTS = ("open", "verify", "answer")
@@ -67,8 +67,7 @@ class StormWorld:
         self.fleet = fleet
         self._folder = folder
         self._stack = stack
-        self._seeds = new_seeds()
-        self._nkey = new_nkey()
+        self._keys = SignInKeys(folder)
         self._ca_file = ""
         pair, tls = None, None
         if fleet.tls:
@@ -90,10 +89,6 @@ class StormWorld:
         """Start everything but the agents."""
         children = self._stack.enter_context(ExitStack())
         (self._folder / "tokens").mkdir()
-        for name, secret in zip(
-            ("signing", "xkey", "nkey"), (*self._seeds, self._nkey.seed), strict=True
-        ):
-            (self._folder / name).write_text(secret)
         arguments = (str(self._folder / "tokens"), str(self.fleet.nodes))
         cluster = LineProcess(children, "bench.signin_cluster", *arguments)
         made = await asyncio.to_thread(cluster.read_line)
@@ -156,18 +151,9 @@ class StormWorld:
         return found
 
     def _config(self, tls: Tls | None) -> str:
-        keys = CalloutKeys.from_seeds(*self._seeds)
-        sign_in = Identity(writer=Writer.SIGN_IN)
+        fleet = self.fleet
         return server_config(
-            [],
-            sign_in=SignIn(
-                issuer=keys.public_signing,
-                xkey=keys.public_xkey,
-                users=(User(identity=sign_in, public_key=self._nkey.public),),
-                identities=self.fleet.agents,
-                timeout=self.fleet.timeout,
-            ),
-            tls=tls,
+            self._keys.settings(identities=fleet.agents, timeout=fleet.timeout), tls=tls
         )
 
     async def _start_replica(self) -> ChildProcess:
@@ -181,11 +167,9 @@ class StormWorld:
             "KUBECONFIG": self._kubeconfig,
             "NATS_URL": self.nats.url,
             "NATS_CA_FILE": self._ca_file,
-            "NATS_NKEY_SEED_FILE": str(self._folder / "nkey"),
-            "SIGNING_SEED_FILE": str(self._folder / "signing"),
-            "XKEY_SEED_FILE": str(self._folder / "xkey"),
+            **self._keys.files,
         }
-        environ = {f"SLUICE_{name}": value for name, value in settings.items() if value}
+        environ = {f"SLUICE_{name.upper()}": value for name, value in settings.items() if value}
         child = await ChildProcess.start(
             "sign-in", sys.executable, *self.fleet.program, environ={**os.environ, **environ}
         )

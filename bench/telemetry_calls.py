@@ -93,8 +93,8 @@ def main(library: str) -> None:
     measured = [(gpu, Measuring(gpu)) for gpu in gpus]
     for _ in range(2):  # the first sweep has no profiling
         recorder.calls.clear()
-        for gpu, measuring in measured:
-            reading.Describing().read(gpu)
+        for index, (gpu, measuring) in enumerate(measured):
+            reading.Describing(index).read(gpu)
             measuring.sample()
             measuring.sample_instances()
     calls = list(recorder.calls)

@@ -154,12 +154,31 @@ class DemoAdmin:
         }
         await self.apply(_workload("batch/v1", "Job", name, {"template": template}))
 
-    async def token_of(self, account: str) -> str:
+    async def create_pod(self, writer: Writer) -> Object:
+        """Create the pod of a service and return a reference to it.
+
+        The service runs beside the cluster, so the pod is only shown as running: no scheduler of
+        the cluster gives it a node.
+        """
+        spec = {
+            "serviceAccountName": service_account_of(writer),
+            "schedulerName": "none",
+            "containers": [{"name": writer.value, "image": "registry.example/sluice:demo"}],
+        }
+        name = service_account_of(writer)
+        metadata = {"name": name, "namespace": NAMESPACE}
+        await self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        path = path_of("v1", "Pod", name=name, namespace=NAMESPACE)
+        await self._merge(f"{path}/status", {"status": {"phase": "Running"}})
+        uid = msgspec.json.decode(await self.read(path))["metadata"]["uid"]
+        return pod_reference(name, uid)
+
+    async def token_of(self, account: str, **spec: Any) -> str:
         """Request a token of a service account, as a kubelet does for a pod."""
         body: Object = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": {},
+            "spec": spec,
         }
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
         answer = await self._kube.request("POST", path, body=body)
@@ -188,6 +207,11 @@ class DemoAdmin:
     async def _merge(self, path: str, body: Object, *, manager: str = MANAGER) -> None:
         query = {"fieldManager": manager}
         await self._kube.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
+
+
+def pod_reference(name: str, uid: str) -> Object:
+    """Return how a request for a token names the pod that it is for."""
+    return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
 
 
 def path_of(api: str, kind: str, *, name: str, namespace: str = "") -> str:

@@ -1,6 +1,7 @@
 """Start and stop of everything that runs in the demo: bus, cluster, services and machines.
 
-Services run as their production programs, each with its own service account and NATS key.
+Services run as their production programs, each with its own service account, and sign in to NATS
+with its tokens.
 """
 
 import asyncio
@@ -23,13 +24,13 @@ from demo.paths import (
     guarded_folder,
     kubelet_users,
     service_account,
-    write_keys,
 )
 from demo.process_group import ManagedProcess, ProcessGroup
 from demo.real import install_on, real_plane, write_revisions
+from demo.tokens import request_token
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
-from libs.contracts.identities import Identity, Writer
+from libs.contracts.identities import COMPONENTS, Identity, Writer
 from libs.ctl.options import Access
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
@@ -37,6 +38,7 @@ from libs.runtime.clock import Clock, SystemClock
 from libs.testing.child_process import HOST
 from libs.testing.nats import NatsServer
 from libs.testing.realkube.cluster import RealKube
+from libs.testing.sign_in import SignInKeys
 from libs.testing.simulation import make_env
 
 SIMULATOR = "demo.simulator"
@@ -64,6 +66,9 @@ SERVICES = (
     ServiceRole(Writer.TELEMETRY_CLUSTER, "services.telemetry"),
 )
 
+SIGN_IN = ServiceRole(Writer.SIGN_IN, "services.signin", "server")
+"""Admits the others to NATS. It is started first: without it none of them connects."""
+
 KILLABLE = (*(service.writer for service in SERVICES), *AGENT_KINDS)
 """The names that `--kill` accepts: cluster roles, and the agents of a machine."""
 
@@ -74,6 +79,7 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
     paths: DemoPaths
     processes: ProcessGroup
     nats: NatsServer
+    sign_in: SignInKeys
     clock: Clock
     seed: int
     speed: float = 1.0
@@ -90,17 +96,27 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
         return self.paths.audit_log if self.plane is None else self.plane.audit_log
 
     async def start_cluster(self, nodes: Sequence[str]) -> None:
-        users = {USER, *(service_account(service.writer) for service in SERVICES)}
+        users = {USER, *(service_account(each.writer) for each in (SIGN_IN, *SERVICES))}
         users |= {user for node in nodes for user in kubelet_users(node)}
         await self._start_simulator(CLUSTER, "cluster", users=",".join(sorted(users)))
 
     async def install(self, admin: DemoAdmin) -> None:
-        """Install Sluice's definitions, accounts and leases."""
+        """Install Sluice's definitions, accounts and leases, and start sign-in."""
         if self.plane is None:
             await admin.install()
-            return
-        writers = [service.writer for service in SERVICES]
-        await install_on(self.plane, admin, self.paths, writers=writers, clock=self.clock)
+        else:
+            writers = [service.writer for service in (SIGN_IN, *SERVICES)]
+            await install_on(self.plane, admin, self.paths, writers=writers, clock=self.clock)
+        await self.start_sign_in(admin)
+
+    async def start_sign_in(self, admin: DemoAdmin) -> None:
+        """Start sign-in, and give services and people their tokens: their accounts exist."""
+        await self._start_program(SIGN_IN, **self.sign_in.files)
+        await self.processes.wait_ready(SIGN_IN.writer)
+        for service in SERVICES:
+            pod = await admin.create_pod(service.writer)
+            await request_token(admin, self.paths, Identity(writer=service.writer), pod=pod)
+        await request_token(admin, self.paths, Identity(writer=Writer.CTL))
 
     async def end(self) -> None:
         """End all processes; then the journals of the run are complete."""
@@ -116,11 +132,8 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
 
     async def start_service(self, service: ServiceRole) -> None:
         settings = {
-            "namespace": NAMESPACE,
-            "kubeconfig": str(self.paths.kubeconfig(service_account(service.writer))),
             "pod_name": f"{service.writer}-1",
-            "nats_url": self.nats.url,
-            "nats_nkey_seed_file": str(self.paths.key(Identity(writer=service.writer))),
+            "nats_token_file": str(self.paths.token(Identity(writer=service.writer))),
         }
         if service.writer is Writer.DRIVER_CLUSTER:
             settings |= {
@@ -129,6 +142,14 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
             settings["agent_env"] = f"SLUICE_NATS_URL={self.nats.url}"
         if service.writer is Writer.TELEMETRY_CLUSTER:
             settings |= {"exporter_host": HOST, "exporter_port": "0"}
+        await self._start_program(service, **settings)
+
+    async def _start_program(self, service: ServiceRole, **settings: str) -> None:
+        settings |= {
+            "namespace": NAMESPACE,
+            "kubeconfig": str(self.paths.kubeconfig(service_account(service.writer))),
+            "nats_url": self.nats.url,
+        }
         await self.processes.start(
             service.writer, service.module, service.role, restarts=True, **settings
         )
@@ -192,7 +213,8 @@ async def demo_environment(
         paths = DemoPaths(folder)
         for name in FOLDERS:
             (paths.folder / name).mkdir()
-        config = write_keys(paths, nodes)
+        sign_in = SignInKeys(paths.keys)
+        config = sign_in.config(identities=len(nodes) * len(COMPONENTS))
         plane = await stack.enter_async_context(real_plane(paths, nodes)) if is_real else None
         nats = await stack.enter_async_context(NatsServer(config=config, within=folder))
         processes = await stack.enter_async_context(ProcessGroup(os.environ))
@@ -200,6 +222,7 @@ async def demo_environment(
             paths,
             processes=processes,
             nats=nats,
+            sign_in=sign_in,
             clock=clock,
             seed=seed,
             speed=speed,
@@ -225,7 +248,7 @@ def person_access(up: DemoEnvironment) -> Access:
         kubeconfig=str(up.paths.kubeconfig(USER)),
         namespace=NAMESPACE,
         nats=up.nats.url,
-        nkey_seed_file=str(up.paths.key(Identity(writer=Writer.CTL))),
+        token_file=str(up.paths.token(Identity(writer=Writer.CTL))),
     )
 
 
@@ -233,11 +256,11 @@ def person_access(up: DemoEnvironment) -> Access:
 async def bus_client(up: DemoEnvironment, writer: Writer = Writer.CTL) -> AsyncGenerator[NatsBus]:
     """Connect to the bus, by default with the rights of a person."""
     identity = Identity(writer=writer)
-    key = Credentials(nkey_seed_file=str(up.paths.key(identity)))
+    token = Credentials(token_file=str(up.paths.token(identity)))
     async with connect(
         url=up.nats.url,
         identity=identity,
         env=make_env(clock=up.clock, random=random.Random(up.seed)),
-        credentials=key,
+        credentials=token,
     ) as bus:
         yield bus

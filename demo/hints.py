@@ -30,7 +30,6 @@ def write_environment(up: DemoEnvironment) -> None:
     settings = {
         "KUBECONFIG": str(up.paths.kubeconfig(USER)),
         "SLUICE_NATS_URL": up.nats.url,
-        "SLUICE_NATS_NKEY_SEED_FILE": str(up.paths.key(Identity(writer=Writer.CTL))),
     }
     link_programs(up.paths, os.environ)
     up.paths.environment.write_text(environment_text(settings, up.paths.programs))
@@ -100,7 +99,7 @@ def _nats(up: DemoEnvironment) -> str:
         cluster=identity.cluster, node=subjects.ANY, writer=subjects.ANY, kind=subjects.ANY
     )
     return (
-        f"  nats --server {up.nats.url} --nkey {up.paths.key(identity)}"
+        f'  nats --server {up.nats.url} --user "$(cat {up.paths.token(identity)})"'
         f" --inbox-prefix={subjects.inbox(identity)} sub --stream {EVENTS.name} --all '{subject}'"
         f"  # all events{missing}"
     )

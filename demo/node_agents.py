@@ -39,8 +39,8 @@ from services.telemetry.node import agent as telemetry
 from services.telemetry.node.agent import TelemetrySettings
 from services.validator.node import agent as validator
 
-ConnectAgent = Callable[[Service, Identity], Awaitable[Bus]]
-"""Connect an agent for as long as its service lives."""
+ConnectAgent = Callable[[Service, Identity, Pod], Awaitable[Bus]]
+"""Connect the agent of a pod for as long as its service lives."""
 
 ServePages = Callable[[telemetry.Pages], AbstractAsyncContextManager[None]]
 """Serve the pages of an agent for as long as its service lives."""
@@ -180,7 +180,7 @@ class AgentContainer:
                 identity = Identity(
                     cluster=settings.nats_settings.cluster, writer=writer, node=settings.node
                 )
-                self._bus = bus = await environment.connect(service, identity)
+                self._bus = bus = await environment.connect(service, identity, instance.pod)
                 agent_random = environment.random_for(name)
                 env = Env(
                     clock=environment.clock,

@@ -16,7 +16,8 @@ from libs.contracts.events import (
 )
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import WHOLE_LOG
-from libs.ctl.text import DIGEST, name_versions
+from libs.contracts.words import printable
+from libs.fleet.names import DIGEST, name_versions
 
 WAIT_SHOWN_AFTER = 2.0
 """Seconds after which a wait is printed, with the same waits of other nodes."""
@@ -90,10 +91,7 @@ class EventFormatter:
         ]
 
     def line(self, actor: str, text: str, *, at: float) -> str:
-        printable = "".join(
-            each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text
-        )
-        return f"{max(0.0, at - self._began):6.1f} s  {actor:<17} {printable}"
+        return f"{max(0.0, at - self._began):6.1f} s  {actor:<17} {printable(text)}"
 
     def _is_named(self, event: Event) -> bool:
         return set(DIGEST.findall(event.message)) <= self._versions().keys()

@@ -5,14 +5,13 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
-from libs.bus.server_config import User, new_nkey, server_config
-from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+from libs.contracts.identities import Identity
 from libs.runtime.fatal import Fatal
 
 NAMESPACE = "gpu-operator"
@@ -20,6 +19,7 @@ FOLDERS = (
     "bin",
     "users",
     "keys",
+    "tokens",
     "machines",
     "gpus",
     "incidents",
@@ -66,9 +66,14 @@ class DemoPaths(msgspec.Struct, frozen=True):
         """Links to the programs that are used on this run."""
         return self.folder / "bin"
 
-    def key(self, identity: Identity) -> Path:
-        """The NATS secret of an identity."""
-        return self.folder / "keys" / f"{identity.node or 'cluster'}.{identity.writer.value}.nkey"
+    @property
+    def keys(self) -> Path:
+        """The folder with the keys of sign-in."""
+        return self.folder / "keys"
+
+    def token(self, identity: Identity) -> Path:
+        """The token with which an identity signs in to NATS."""
+        return self.folder / "tokens" / f"{identity.node or 'cluster'}.{identity.writer.value}"
 
     def machine(self, name: str) -> Path:
         """The root of a simulated machine's files."""
@@ -174,23 +179,3 @@ def _make_folder(prefix: str, room: int) -> Path:
             f" {free / _MIB:.0f} MiB are free; free space there, or set TMPDIR to another folder"
         )
     return folder
-
-
-_OWNER_ONLY = 0o600
-
-
-def identities(nodes: Iterable[str]) -> list[Identity]:
-    """Return the identities of services, of people and of each component of each node."""
-    services = [Identity(writer=each) for each in CLUSTER_WRITERS if each != Writer.SIGN_IN]
-    return services + [Identity(writer=each, node=node) for node in nodes for each in COMPONENTS]
-
-
-def write_keys(paths: DemoPaths, nodes: Iterable[str]) -> str:
-    """Write the secret of each identity to its file; return the server's configuration."""
-    users: list[User] = []
-    for identity in identities(nodes):
-        nkey, file = new_nkey(), paths.key(identity)
-        file.touch(mode=_OWNER_ONLY)
-        file.write_text(nkey.seed)
-        users.append(User(identity=identity, public_key=nkey.public))
-    return server_config(users)

@@ -41,7 +41,7 @@ from demo.verdict import (
 from demo.world import SCALE
 from libs.bus.port import Bus
 from libs.contracts.events import Event
-from libs.ctl.watch.fleet import Guide
+from libs.ctl.watch.screen import Guide
 from libs.runtime.clock import SystemClock
 from libs.testing.nvml import NotBuilt, library
 from libs.testing.simulation import make_env

@@ -14,8 +14,8 @@ from typing import TextIO
 from demo.environment import DemoEnvironment, person_access
 from libs.contracts.identities import Writer
 from libs.ctl.views.frame.text import bar, cut
-from libs.ctl.watch.fleet import Guide
 from libs.ctl.watch.program import LiveView, open_view
+from libs.ctl.watch.screen import Guide
 from libs.runtime.clock import Clock
 
 SILENT_SECONDS = 2.0

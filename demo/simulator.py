@@ -15,12 +15,13 @@ from typing import Final
 
 import msgspec
 
+from demo.admin import DemoAdmin
 from demo.fleet import POOL_LABEL
 from demo.node import SimulatedNode
 from demo.paths import KILL_AGENTS_SIGNAL, DemoPaths, kubelet_users
 from demo.pod_logs import LogServer
+from demo.tokens import token_of_pod
 from demo.world import BACK_OFF, demo_world
-from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect as connect_nats
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity, Writer
@@ -43,6 +44,7 @@ from libs.testing.apiserver.journal import RevisionJournal
 from libs.testing.child_process import HOST
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.fleet import KubeFor
+from libs.testing.cluster.views import Pod
 from libs.testing.machines.library_machine import LibraryMachine
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.nvml import VARIABLE
@@ -181,12 +183,14 @@ async def _start_machine(
     machine = _make_machine(paths, settings, service, name=name, model=model, env=env)
     machine.on_log(partial(_write_log, paths))
 
-    async def connect(agent: Service, identity: Identity) -> Bus:
+    kubelet = DemoAdmin(kube_for(kubelet_users(name)[0], "kubelet"))
+
+    async def connect(agent: Service, identity: Identity, pod: Pod) -> Bus:
         connection = connect_nats(
             url=settings.nats_url,
             identity=identity,
             env=env,
-            credentials=Credentials(nkey_seed_file=str(paths.key(identity))),
+            credentials=await token_of_pod(kubelet, paths, identity, pod),
             wait=_CONNECT_SECONDS,
         )
         bus = await agent.enter("nats", connection)

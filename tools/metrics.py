@@ -5,10 +5,8 @@ from collections.abc import Iterable
 from struct_docs import table
 
 from libs.contracts.diagnoses import MEANINGS, NOTES
-from services.telemetry.default_fields import DEFAULT_FIELDS
 from services.telemetry.field import NumberField
-from services.telemetry.fields import TEXTS, UNAVAILABLE
-from services.telemetry.more_fields import MORE_FIELDS
+from services.telemetry.fields import DEFAULT_FIELDS, MORE_FIELDS, TEXTS, UNAVAILABLE
 
 
 def default_fields() -> list[str]:

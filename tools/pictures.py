@@ -23,10 +23,8 @@ from libs.ctl.options import Access
 from libs.ctl.views.frame.compose import frame, listed_room
 from libs.ctl.views.frame.text import Line, Span, width_of
 from libs.ctl.views.markup import marked
-from libs.ctl.watch.fleet import FleetState
+from libs.ctl.watch.fleet import WatchedFleet
 from libs.ctl.watch.screen import Screen, arrange
-from libs.ctl.watch.sources import EventSource, KubernetesSource, make_env
-from libs.ctl.watch.telemetry import TelemetrySource
 
 FOLDER: Final = Path("docs/pictures")
 WIDTH, HEIGHT = 120, 30
@@ -98,12 +96,11 @@ def _span_svg(row: int, start: int, span: Span) -> Iterator[str]:
 class Watching:
     """The live view of a running demo, to be drawn at any time."""
 
-    def __init__(self, state: FleetState, sources: list[KubernetesSource | EventSource]) -> None:
-        self._state = state
-        self._sources = sources
+    def __init__(self, fleet: WatchedFleet) -> None:
+        self._fleet = fleet
 
     def draw(self) -> tuple[Line, ...]:
-        watched = self._state.watched([each.source() for each in self._sources])
+        watched = self._fleet.watched()
         room = listed_room(watched, width=WIDTH, height=HEIGHT)
         screen = arrange(watched.nodes, Screen(), room=room)
         return frame(watched, screen, now=time.time(), width=WIDTH, height=HEIGHT).lines
@@ -115,20 +112,13 @@ async def watching(access: Access, telemetry: str) -> AsyncGenerator[Watching]:
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_cluster(access))
         versions = await cluster.versions(await cluster.rollouts())
-        state = FleetState(address=cluster.address, pool="", versions=versions, is_measured=True)
-        env = make_env()
-        followed = [
-            KubernetesSource(cluster, state, env=env),
-            EventSource(access, cluster, state, env=env),
-        ]
-        measured = TelemetrySource(telemetry, state, clock=env.clock)
-        tasks = [asyncio.create_task(each.run()) for each in (*followed, measured)]
+        fleet = WatchedFleet(access, cluster, versions, telemetry=telemetry)
+        task = asyncio.create_task(fleet.run())
         try:
-            yield Watching(state, followed)
+            yield Watching(fleet)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            task.cancel()
+            await asyncio.wait({task})
 
 
 async def lines_of(process: Process) -> AsyncGenerator[str]:
@@ -156,7 +146,6 @@ async def film(process: Process) -> Mapping[str, str]:
     access = Access(
         kubeconfig=environ["KUBECONFIG"],
         nats=environ["SLUICE_NATS_URL"],
-        nkey_seed_file=environ["SLUICE_NATS_NKEY_SEED_FILE"],
     )
     pictures: dict[str, str] = {}
     async with watching(access, telemetry) as view:

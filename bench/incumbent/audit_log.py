@@ -1,19 +1,14 @@
 """What the API server's audit log says about one column: requests by account, and its nodes."""
 
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from libs.contracts.node import STATE_LABEL
-
-WITHIN_A_PASS = 0.5
-"""Seconds; a longer time between two requests is that between two passes."""
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -76,8 +71,6 @@ class ColumnLog(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: Counter[RequestCount]
     nodes: dict[str, list[NodeMoment]]
-    moments: dict[str, list[float]]
-    """When the requests of an account were answered."""
 
     def of(self, users: Iterable[str]) -> Counter[str]:
         """Return how many requests these accounts sent, by verb; evictions are their own verb."""
@@ -93,12 +86,6 @@ class ColumnLog(msgspec.Struct, frozen=True, kw_only=True):
     def first(self, node: str, state: str) -> float | None:
         """Return when a node first had this state."""
         return next((each.at for each in self.nodes.get(node, ()) if each.state == state), None)
-
-    def request_seconds(self, users: Iterable[str]) -> float:
-        """Return the mean time from one request of these accounts to the next, within a pass."""
-        moments = sorted(at for user in users for at in self.moments.get(user, ()))
-        gaps = [later - at for at, later in pairwise(moments) if later - at < WITHIN_A_PASS]
-        return statistics.fmean(gaps) if gaps else 0.0
 
     def most_cordoned(self) -> int:
         """Return how many nodes were cordoned at once, at most."""
@@ -142,14 +129,7 @@ def column_log(lines: Sequence[_Line], *, until: float) -> ColumnLog:
     nodes: dict[str, list[NodeMoment]] = {}
     for name, moment in _node_writes(lines):
         nodes.setdefault(name, []).append(moment)
-    moments: dict[str, list[float]] = {}
-    for line in lines:
-        moments.setdefault(line.user.username, []).append(_time(line.stage_timestamp))
-    return ColumnLog(
-        requests=requests,
-        nodes={name: sorted(nodes[name]) for name in nodes},
-        moments={user: sorted(moments[user]) for user in moments},
-    )
+    return ColumnLog(requests=requests, nodes={name: sorted(nodes[name]) for name in nodes})
 
 
 def _node_writes(lines: Iterable[_Line]) -> Iterator[tuple[str, NodeMoment]]:

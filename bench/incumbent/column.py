@@ -24,12 +24,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """Cordoned seconds per ordinary node, beyond those that the machine itself needs."""
     requests: Mapping[str, Counter[str]]
     """By verb, for each group of accounts."""
-    request: Mapping[str, float]
-    """Seconds from one request to the next, within a pass, for each group of accounts."""
     cpu: Mapping[str, float]
     """CPU seconds until then, by process."""
-    order: Sequence[str]
-    """The nodes by the time of their start."""
     done: int
     failed_after: float | None
     """From the bad node's cordon to the report that it failed."""
@@ -146,9 +142,7 @@ class Measurement:
             makespan=None if self._end is None else self._end - since,
             idle=sum(idle) / max(1, len(idle)),
             requests={group: log.of(users) for group, users in accounts.items()},
-            request={group: log.request_seconds(users) for group, users in accounts.items()},
             cpu=self._cpu,
-            order=sorted(plan.names, key=lambda name: log.first_cordon(name) or end),
             done=sum(map(self._is_done, nodes.values())),
             failed_after=None if failed is None or begun is None else failed - begun,
             harmed=sum(

@@ -10,10 +10,8 @@ every two minutes. Nothing else is scaled: the time of requests, the library's a
 """
 
 import os
-import tempfile
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 
 from bench.incumbent import ours, theirs
 from bench.incumbent.build import build
@@ -25,9 +23,7 @@ from bench.incumbent.plan import (
     STAGES,
     Plan,
     Stage,
-    begin,
 )
-from bench.incumbent.recreated import recreate
 from bench.report import BenchReport
 from libs.testing.go_build import NotBuilt
 from libs.testing.realkube.binaries import find_binaries
@@ -61,8 +57,6 @@ async def measure(report: BenchReport, nodes: int) -> None:
         sluice = await ours.measure(ground)
     for stage, their_column, our_column in zip(STAGES, incumbent, sluice, strict=True):
         _compare(report, plan, stage, their_column, our_column)
-    for stage, column in zip(STAGES, incumbent, strict=True):
-        _confirm(report, plan, stage, column)
 
 
 def _introduce(plan: Plan) -> None:
@@ -114,33 +108,6 @@ def _compare_requests(report: BenchReport, incumbent: Column, sluice: Column) ->
         if controller[verb] or mine[verb]:
             report.compare(f"    {verb}", controller[verb], mine[verb])
     report.compare("  requests of our other services", "-", others.total())
-
-
-def _confirm(report: BenchReport, plan: Plan, stage: Stage, incumbent: Column) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        begin(stage, Path(folder))
-        recreated = recreate(
-            plan,
-            troubled=stage.troubled,
-            folder=Path(folder),
-            order=incumbent.order,
-            request=incumbent.request[theirs.COLUMN] * plan.factor,
-        )
-    writes = incumbent.requests[theirs.COLUMN]
-    measured = sum(writes[verb] for verb in ("patch", "update", "delete", "evict"))
-    report.compare(f"scaled back: {stage.title}", "measured", "in Python")
-    request = 1000.0 * incumbent.request[theirs.COLUMN]
-    report.figure("  played with that order of nodes, per request", request * plan.factor, "ms")
-    makespan = _times(incumbent.makespan, plan.factor)
-    failed_after = _times(incumbent.failed_after, plan.factor)
-    for name, value, other, unit in (
-        ("upgraded after", makespan, recreated.done_after, "s"),
-        ("bad node reported as failed, after its start", failed_after, recreated.failed_after, "s"),
-        ("writes per node, without Events", measured / plan.nodes, recreated.writes, ""),
-        ("nodes upgraded", incumbent.done, recreated.done, ""),
-        ("nodes harmed", incumbent.harmed, recreated.harmed, ""),
-    ):
-        report.compare(f"  {name}", _shown(value), _shown(other), unit)
 
 
 def _times(seconds: float | None, factor: float) -> float | None:

@@ -15,8 +15,9 @@ from bench.incumbent.plan import INCUMBENT, KUBELETS, Plan, stage_file
 from bench.incumbent.world import WORK
 from demo.admin import MANAGER, USER, DemoAdmin, path_of
 from demo.environment import DemoEnvironment
-from demo.paths import DemoPaths, write_keys
+from demo.paths import DemoPaths
 from demo.process_group import ProcessGroup
+from libs.contracts.identities import COMPONENTS
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.connect import open_transport
 from libs.kube.errors import NotFound
@@ -27,6 +28,7 @@ from libs.testing.nats import NatsServer
 from libs.testing.realkube.binaries import Binaries
 from libs.testing.realkube.cluster import RealKube
 from libs.testing.realkube.components import MASTERS
+from libs.testing.sign_in import SignInKeys
 from tests.component.real_upgrade.installation import OURS, Installation
 
 POLL = 0.25
@@ -157,13 +159,17 @@ async def provision(binaries: Binaries, plan: Plan) -> AsyncGenerator[Ground]:
         stack.push_async_callback(plane.stop)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-incumbent-"))
         paths = DemoPaths(Path(folder))
-        for name in ("users", "keys", "machines"):
+        for name in ("users", "keys", "tokens", "machines"):
             (paths.folder / name).mkdir()
         for user in users:
             paths.kubeconfig(user).write_text(plane.kubeconfig(user).read_text())
-        nats = await stack.enter_async_context(NatsServer(config=write_keys(paths, plan.names)))
+        sign_in = SignInKeys(paths.keys)
+        config = sign_in.config(identities=len(plan.names) * len(COMPONENTS))
+        nats = await stack.enter_async_context(NatsServer(config=config))
         processes = await stack.enter_async_context(ProcessGroup(os.environ))
-        up = DemoEnvironment(paths, processes=processes, nats=nats, clock=clock, seed=1)
+        up = DemoEnvironment(
+            paths, processes=processes, nats=nats, sign_in=sign_in, clock=clock, seed=1
+        )
         transport = await open_transport(clock=clock, kubeconfig=paths.kubeconfig(USER))
         await stack.enter_async_context(transport)
         kube = Kube(transport, manager=MANAGER, clock=clock)

@@ -17,8 +17,9 @@ from bench.incumbent.operator_pods import (
 )
 from bench.incumbent.our_nodes import OurNodes
 from bench.incumbent.plan import KUBELETS, Plan
+from demo.admin import DemoAdmin
 from demo.paths import DemoPaths
-from libs.bus.credentials import Credentials
+from demo.tokens import token_of_pod
 from libs.bus.nats.bus import connect as connect_nats
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity
@@ -126,12 +127,12 @@ async def start_sluice(process: Process[MachinesSettings], service: Service) -> 
     service.run_forever("kubelets", fleet.run())
 
 
-async def _connect(own: Machines, agent: Service, identity: Identity) -> Bus:
+async def _connect(own: Machines, agent: Service, identity: Identity, pod: Pod) -> Bus:
     connection = connect_nats(
         url=own.settings.nats_url,
         identity=identity,
         env=own.env,
-        credentials=Credentials(nkey_seed_file=str(own.paths.key(identity))),
+        credentials=await token_of_pod(DemoAdmin(own.kube), own.paths, identity, pod),
         wait=CONNECT_SECONDS,
     )
     bus = await agent.enter("nats", connection)

@@ -24,6 +24,7 @@ async def measure(ground: Ground) -> list[Column]:
     """Bring up the fleet on the old driver, then measure its upgrades."""
     await ground.person.apply(_strategy())
     await ground.person.apply(cluster_policy(ground.plan))
+    await ground.up.start_sign_in(ground.person)
     for service in SERVICES:
         await ground.up.start_service(service)
     await ground.up.processes.wait_ready(*(service.writer for service in SERVICES))

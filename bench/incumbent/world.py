@@ -4,17 +4,35 @@ Durations are those of a seeded fleet without failures. Before the change of the
 takes a moment, so that setting up the fleet costs little.
 """
 
+import math
 from pathlib import Path
 from typing import Final
 
-from bench import comparison
-from bench.comparison import startup_probe_end
+from libs.forecast.seeded_world import FleetProfile
 from libs.forecast.world import RUNS_FOREVER, ProcessEnd, TimeSpan, ValidationEnd
+from libs.policy.wanted import STARTUP_PROBE
 from libs.testing.stage.worlds import SeededFleet
 
 DRIVER: Final = "nvidia-driver-ctr"
 WORK: Final = "work"
 """The container of a workload."""
+
+NO_FAILURES: Final = FleetProfile(
+    crashes=0,
+    job_endless=0,
+    ignores_stop=0,
+    eviction_stuck=0,
+    unload_busy=0,
+    unload_hangs=0,
+    never_loads=0,
+    load_fails=0,
+    load_hangs=0,
+    never_validates=0,
+    validation_fails=0,
+    validation_hangs=0,
+    eviction_refused=0,
+)
+"""Of a fleet with the usual durations."""
 
 CALM: Final = "calm"
 TROUBLED: Final = "troubled"
@@ -33,7 +51,7 @@ class ScaledWorld:
     """
 
     def __init__(self, *, seed: int, factor: float, bad_node: str, stage: Path) -> None:
-        self._world = SeededFleet(seed, profile=comparison.CALM, bad_drivers=frozenset({_BAD}))
+        self._world = SeededFleet(seed, profile=NO_FAILURES, bad_drivers=frozenset({_BAD}))
         self._factor = factor
         self._bad_node = bad_node
         self._stage = stage
@@ -108,3 +126,19 @@ class ScaledWorld:
 
     def _read_stage(self) -> str:
         return self._stage.read_text() if self._stage.exists() else ""
+
+
+def startup_probe_end(load: ProcessEnd) -> ProcessEnd:
+    """Return the end of a driver's start as its startup probe sees it; exit code 0 means ready.
+
+    The kubelet kills a container whose probe never succeeds.
+    """
+    delay = float(STARTUP_PROBE.initial_delay_seconds or 0)
+    period = float(STARTUP_PROBE.period_seconds or 1)
+    deadline = delay + period * (STARTUP_PROBE.failure_threshold or 1)
+    if load.after is None or load.after > deadline:
+        return ProcessEnd(deadline, 1)
+    if load.exit_code:
+        return load
+    probes = max(0, math.ceil((load.after - delay) / period))
+    return ProcessEnd(delay + probes * period)

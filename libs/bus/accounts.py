@@ -4,7 +4,7 @@ There are three accounts, because the server does not check whether a sender may
 reply subject of its message: one for the streams, one for the agents, one for services and people.
 Each has connections of its own, so that agents cannot lock services out; `connections` cuts an
 identity that takes too many. The server's own account has no users: it is asked, by imports, to
-list and close connections. With sign-in a fourth account does that, otherwise the scheduler's.
+list and close connections, for a fourth account, in which sign-in alone connects.
 The streams are called through a service import. Its answer returns to the caller's own account and
 is not imported again, so a forged reply subject cannot make it a report, event, slot or API call.
 """
@@ -16,10 +16,9 @@ from typing import Final
 import msgspec
 
 from libs.bus.connections import SHARES
-from libs.bus.keys import KeyKind, NotAKey, decode_public
-from libs.bus.permissions import AUTH, NODES, SERVICES, account_of, permissions
+from libs.bus.permissions import AUTH, NODES, SERVICES, permissions
 from libs.contracts import subjects
-from libs.contracts.identities import CLUSTER_WRITERS, Identity
+from libs.contracts.identities import CLUSTER_WRITERS, Identity, Writer
 from libs.contracts.subjects import (
     ANY,
     COMMANDS,
@@ -43,27 +42,12 @@ SYSTEM: Final = "SYS"
 _STREAMS: Final = "STREAMS"
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity and one of its public keys."""
-
-    identity: Identity
-    public_key: str
-
-    def __post_init__(self) -> None:
-        try:
-            decode_public(KeyKind.USER, self.public_key)
-        except NotAKey:
-            raise ValueError(
-                f"{self.identity}: {self.public_key!r} is not the public key of a user: such a key"
-                f" starts with U and belongs to the seed"
-            ) from None
-
-
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     exports: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
-    users: tuple[User, ...] = ()
+    keys: tuple[str, ...] = ()
+    """The public keys of its users; only sign-in has any, all others are admitted by it."""
     limits: dict[str, int] = {}
     jetstream: dict[str, int] = {}
 
@@ -77,30 +61,13 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
                 yield "    }"
         yield from _list("exports", self.exports)
         yield from _list("imports", self.imports)
-        yield from _list("users", (line for user in self.users for line in _user(user)))
+        yield from _list("users", (line for key in self.keys for line in _user(key)))
         yield "  }"
 
 
-def accounts(users: Iterable[User], *, admits: int | None, replicas: int) -> tuple[Account, ...]:
-    """Return the accounts for these users and for `admits` identities that sign-in admits."""
-    of_account: dict[str, list[User]] = {NODES: [], SERVICES: [], AUTH: []}
-    for user in users:
-        of_account[account_of(user.identity.writer)].append(user)
-    nodes, services, auth = (tuple(each) for each in of_account.values())
-    if admits is None:
-        return (
-            _streams(replicas),
-            _nodes(nodes, len(nodes)),
-            _services(services, len(services), monitors=True),
-            _system(SERVICES),
-        )
-    return (
-        _streams(replicas),
-        _nodes(nodes, len(nodes) + admits),
-        _services(services, len(services) + len(CLUSTER_WRITERS), monitors=False),
-        _auth(auth),
-        _system(AUTH),
-    )
+def accounts(keys: Iterable[str], *, identities: int, replicas: int) -> tuple[Account, ...]:
+    """Return the accounts for sign-in's own keys, and for `identities` of nodes that it admits."""
+    return (_streams(replicas), _nodes(identities), _services(), _auth(tuple(keys)), _system())
 
 
 def _streams(replicas: int) -> Account:
@@ -121,7 +88,7 @@ def _streams(replicas: int) -> Account:
     )
 
 
-def _nodes(users: tuple[User, ...], identities: int) -> Account:
+def _nodes(identities: int) -> Account:
     # Each pattern has a wildcard: an import without one would also import answers to others.
     calls = (plane_pattern(State), plane_pattern(Event), subjects.direct_get(COMMANDS.name, ">"))
     return Account(
@@ -136,11 +103,10 @@ def _nodes(users: tuple[User, ...], identities: int) -> Account:
             *(_import("service", _STREAMS, each) for each in calls),
             _import("stream", _STREAMS, subjects.NOTIFIES),
         ),
-        users=users,
     )
 
 
-def _services(users: tuple[User, ...], identities: int, *, monitors: bool) -> Account:
+def _services() -> Account:
     # Importing JetStream's whole API keeps the server from adding its own import of it.
     calls = (
         *(plane_pattern(plane) for plane in (Command, Check, Event, Lengths)),
@@ -150,37 +116,35 @@ def _services(users: tuple[User, ...], identities: int, *, monitors: bool) -> Ac
     return Account(
         name=SERVICES,
         limits={
-            "max_connections": SHARES[SERVICES] * identities + SPARE_CONNECTIONS,
+            "max_connections": SHARES[SERVICES] * len(CLUSTER_WRITERS) + SPARE_CONNECTIONS,
             "max_subscriptions": 256,
         },
         imports=(
             *(_import("service", _STREAMS, each) for each in calls),
-            *(_MONITORING if monitors else ()),
             _import("stream", _STREAMS, subjects.querier_inboxes(ANY)),
             *(_import("stream", NODES, each) for each in _node_broadcasts()),
         ),
-        users=users,
     )
 
 
-def _auth(users: tuple[User, ...]) -> Account:
+def _auth(keys: tuple[str, ...]) -> Account:
     return Account(
         name=AUTH,
         limits={
-            "max_connections": SHARES[SERVICES] * len(users) + SPARE_CONNECTIONS,
+            "max_connections": SHARES[SERVICES] * len(keys) + SPARE_CONNECTIONS,
             "max_subscriptions": 16,
         },
         imports=_MONITORING,
-        users=users,
+        keys=keys,
     )
 
 
-def _system(monitor: str) -> Account:
+def _system() -> Account:
     return Account(
         name=SYSTEM,
         exports=(
-            *(_export("service", each, monitor) for each in _SYSTEM_CALLS),
-            _export("stream", subjects.CONNECTIONS, monitor),
+            *(_export("service", each, AUTH) for each in _SYSTEM_CALLS),
+            _export("stream", subjects.CONNECTIONS, AUTH),
         ),
     )
 
@@ -205,11 +169,12 @@ _MONITORING = (
 )
 
 
-def _user(user: User) -> tuple[str, str]:
-    allowed = permissions(user.identity)
+def _user(key: str) -> tuple[str, str]:
+    sign_in = Identity(writer=Writer.SIGN_IN)
+    allowed = permissions(sign_in)
     publish, subscribe = json.dumps(allowed.publish), json.dumps(allowed.subscribe)
     rights = f"publish: {{allow: {publish}}}, subscribe: {{allow: {subscribe}}}"
-    return f"# {user.identity}", f"{{nkey: {user.public_key}, permissions: {{{rights}}}}}"
+    return f"# {sign_in}", f"{{nkey: {key}, permissions: {{{rights}}}}}"
 
 
 def _list(name: str, items: Iterable[str]) -> Iterable[str]:

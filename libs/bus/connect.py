@@ -5,7 +5,8 @@ connection is closed for good.
 """
 
 import math
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -25,13 +26,21 @@ size, because sign-in and servers grow with the fleet (docs/sign-in.md says how)
 more without agents are harmless: they are reported as silent after three minutes."""
 
 
+_SIGN_IN: Final = (
+    "since everybody but sign-in itself connects with a ServiceAccount token, NATS has no keys of"
+    " identities; remove it, and give SLUICE_NATS_TOKEN_FILE where no token is mounted"
+    " (docs/sign-in.md)"
+)
+
+
 class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    GONE: ClassVar[Mapping[str, str]] = {"nkey_seed_file": _SIGN_IN, "creds_file": _SIGN_IN}
+    """Settings of earlier versions, and what to do without each."""
+
     url: str = "nats://127.0.0.1:4222"
     cluster: str = "default"
     node: str = ""
-    nkey_seed_file: str = ""
     token_file: str = ""
-    creds_file: str = ""
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""

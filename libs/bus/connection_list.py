@@ -66,7 +66,6 @@ class _Listed(msgspec.Struct, frozen=True):
     start: datetime = _EPOCH
     in_msgs: int = 0
     in_bytes: int = 0
-    subscriptions_list: tuple[str, ...] = ()
 
 
 class _Connections(msgspec.Struct, frozen=True):
@@ -134,14 +133,6 @@ def _traffic(server: str, listed: _Connections) -> list[Traffic]:
         )
         for each in listed.connections
     ]
-
-
-async def list_subscriptions(bus: Bus, connection: Connection) -> tuple[str, ...]:
-    """Return the subscriptions of all of a user's connections to a server. Raise `BusError`."""
-    listed = await _ask(
-        bus, connection.server, subscriptions=True, acc=connection.account, user=connection.user
-    )
-    return tuple(subject for each in listed.connections for subject in each.subscriptions_list)
 
 
 async def kick(bus: Bus, connection: Connection) -> None:

@@ -4,7 +4,7 @@ nats-server limits accounts only. Without shares, one identity could take all co
 account and lock the others out. The oldest are cut, because most identities with too many have lost
 the oldest without notice of the server. One that floods loses all of its connections for a minute.
 
-Whoever may list and close connections runs the monitor: sign-in, or the scheduler without one.
+Sign-in runs the monitor: nobody else may list and close connections.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class _Owner(msgspec.Struct, frozen=True):
 
     account: str
     name: str
-    """The identity of a session; the public key of a static user."""
+    """The identity of its session; of a user that sign-in did not admit, what the server names."""
 
 
 class _Closed(msgspec.Struct, frozen=True):
@@ -75,7 +75,6 @@ class ConnectionMonitor:
         self._cuts: list[tuple[_Owner | None, Connection]] = []
         """Connections to cut; the owner is given for those beyond its share."""
         self._changed = asyncio.Event()
-        self._names: dict[_Owner, str] = {}
         self._logged: dict[_Owner, float] = {}
         self._floods = FloodWatch()
         self._kept_out: dict[_Owner, float] = {}
@@ -196,7 +195,7 @@ class ConnectionMonitor:
                     found |= {each.connection.key for each in page}
                     for each in page:
                         self._add(each.connection)
-                    await self._cut_floods(page)
+                    self._cut_floods(page)
             except BusError as error:
                 _log.debug("connections to a server were not listed", server=server, why=str(error))
             else:
@@ -218,25 +217,25 @@ class ConnectionMonitor:
             await self._clock.sleep(LOOK_PERIOD)
             for server in tuple(self._absences):
                 with suppress(BusError):  # the listing tells of servers that do not answer
-                    busiest = await connection_list.list_busiest(self._bus, server, limit=BUSIEST)
-                    await self._cut_floods(busiest)
+                    self._cut_floods(
+                        await connection_list.list_busiest(self._bus, server, limit=BUSIEST)
+                    )
 
     # Cutting.
 
-    async def _cut_floods(self, listed: list[Traffic]) -> None:
+    def _cut_floods(self, listed: list[Traffic]) -> None:
         """Cut all connections of components that flood, and keep them out for a while."""
         of_nodes = [each for each in listed if each.connection.account == NODES]
         for flood in self._floods.observe(of_nodes):
             connection, owner = flood.connection, _owner(flood.connection)
-            name = await self._name(owner, connection)  # of a key only while it is connected
             self._kept_out[owner] = self._clock.monotonic() + QUARANTINE
             for each in {connection.key: connection, **self._open.pop(owner, {})}.values():
                 self._cut(None, each)
-            self.floods[name] += 1
+            self.floods[owner.name] += 1
             self._flooded.inc()
             _log.warning(
                 "an identity floods NATS; its connections are cut for a while",
-                identity=name,
+                identity=owner.name,
                 user=connection.user,
                 host=connection.host,
                 messages_per_second=round(flood.messages),
@@ -260,38 +259,22 @@ class ConnectionMonitor:
                 with suppress(BusError):  # it was closed meanwhile, or is listed again
                     await connection_list.kick(self._bus, connection)
             for owner, connections in excess.items():
-                name = await self._name(owner, connections[-1])
-                self.cut[name] += len(connections)
-                self._log(owner, name, connections)
+                self.cut[owner.name] += len(connections)
+                self._log(owner, connections)
 
-    def _log(self, owner: _Owner, name: str, cuts: list[Connection]) -> None:
+    def _log(self, owner: _Owner, cuts: list[Connection]) -> None:
         now = self._clock.monotonic()
         if now < self._logged.get(owner, -LOG_PERIOD) + LOG_PERIOD:
             return
         self._logged[owner] = now
         _log.warning(
             "an identity has too many connections to NATS; its oldest are cut",
-            identity=name,
+            identity=owner.name,
             users=sorted({each.user for each in cuts}),
             share=SHARES[owner.account],
             hosts=sorted({each.host for each in cuts}),
-            cut=self.cut[name],
+            cut=self.cut[owner.name],
         )
-
-    async def _name(self, owner: _Owner, connection: Connection) -> str:
-        """Return the identity; of a key by the inbox to which only it may subscribe, or the key."""
-        if parse_session_name(connection.user) is not None:
-            return owner.name
-        if owner not in self._names:
-            try:
-                subscribed = await connection_list.list_subscriptions(self._bus, connection)
-            except BusError:
-                return owner.name
-            for subject in subscribed:
-                identity = subjects.owner_of_inbox(subject)
-                if identity is not None:
-                    self._names[owner] = str(identity)
-        return self._names.get(owner, owner.name)
 
 
 def _owner(connection: Connection) -> _Owner:

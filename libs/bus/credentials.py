@@ -16,15 +16,13 @@ MAX_TOKEN = 16 * 1024
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """At most one of seed, token and creds file is used; the server may accept none."""
+    """Sign-in itself has a seed, everybody else a token; a server of tests may want none."""
 
-    nkey_seed: str = ""
     nkey_seed_file: str = ""
     token_file: str = ""
     """Read at each connect, because a projected token is renewed in place."""
     token_name: str = ""
     """What messages call the token; empty: by its file."""
-    creds_file: str = ""
     ca_file: str = ""
     """Read at each connect, as the other files of TLS."""
     cert_file: str = ""
@@ -37,9 +35,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def signs_in(self) -> bool:
         """Whether the server checks a token, which it asks the sign-in service about."""
-        return bool(self.token_file) and not (
-            self.nkey_seed or self.nkey_seed_file or self.creds_file
-        )
+        return bool(self.token_file) and not self.nkey_seed_file
 
     @property
     def has_tls_files(self) -> bool:
@@ -51,14 +47,9 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         Raise `BusMisconfigured` for an unreadable file.
         """
         options: dict[str, Any] = {}
-        if self.nkey_seed:
-            options["nkeys_seed_str"] = _seed("the nkey seed", self.nkey_seed)
-        elif self.nkey_seed_file:
+        if self.nkey_seed_file:
             seed = _read("nkey seed", self.nkey_seed_file)
             options["nkeys_seed_str"] = _seed(self.nkey_seed_file, seed)
-        elif self.creds_file:
-            _check_creds(self.creds_file, _read("credentials", self.creds_file))
-            options["user_credentials"] = self.creds_file
         elif self.token_file:
             _read("token", self.token_file)
         return options
@@ -125,10 +116,3 @@ def _seed(source: str, seed: str) -> str:
             f"{source} does not contain an nkey seed, which is one line that starts with SU"
         ) from None
     return seed
-
-
-def _check_creds(path: str, text: str) -> None:
-    # nats-py loops forever over a file that has no JWT.
-    for part in ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED"):
-        if part not in text:
-            raise BusMisconfigured(f"the credentials file {path} lacks the section {part!r}")

@@ -9,7 +9,15 @@ from typing import Final, Self, TypeAlias
 
 import msgspec
 
-from libs.bus.port import Bus, BusError, BusUnavailable, Closable, FromSequence, StoredMessage
+from libs.bus.port import (
+    Bus,
+    BusError,
+    BusUnavailable,
+    Closable,
+    FromSequence,
+    StartFrom,
+    StoredMessage,
+)
 from libs.contracts import subjects
 from libs.contracts.events import Event, EventBody
 from libs.contracts.message import MalformedMessage, decode, encode
@@ -22,6 +30,8 @@ MAX_WAITING: Final = 2_000
 
 MAX_BUFFERED: Final = 10_000
 """Messages that a reader buffers before it unsubscribes, to resume once it has caught up."""
+
+FIRST: Final = FromSequence()
 
 _log = logger()
 
@@ -118,10 +128,10 @@ StoredEvent: TypeAlias = RecordedEvent | MalformedEvent | ForeignEvent
 
 @asynccontextmanager
 async def read_events(
-    *, bus: Bus, cluster: str, follow: bool = False
+    *, bus: Bus, cluster: str, follow: bool = False, start: StartFrom = FIRST
 ) -> AsyncGenerator[AsyncIterator[StoredEvent]]:
     """Read all events in order: those stored now or, with `follow`, new ones too, without end."""
-    reader = _EventReader(bus=bus, cluster=cluster, follow=follow)
+    reader = _EventReader(bus=bus, cluster=cluster, follow=follow, start=start)
     try:
         yield reader
     finally:
@@ -131,10 +141,10 @@ async def read_events(
 class _EventReader:
     """Buffer the messages of the stream until the iteration reads them."""
 
-    def __init__(self, *, bus: Bus, cluster: str, follow: bool) -> None:
+    def __init__(self, *, bus: Bus, cluster: str, follow: bool, start: StartFrom) -> None:
         self._bus = bus
         self._cluster = cluster
-        self._start = FromSequence()
+        self._start = start
         self._follow = follow
         self._buffer: deque[StoredMessage] = deque()
         self._complete = False

@@ -19,6 +19,7 @@ from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import MalformedMessage, decode, encode
 from libs.contracts.reports import Refusal, Result
 from libs.runtime.clock import Clock
+from libs.runtime.files import replace_file
 
 VERSION = 1
 
@@ -235,17 +236,7 @@ class _File:
     def _rewrite(self, entries: list[Entry], *, dropped_until: float) -> None:
         header = msgspec.json.encode(_Header(VERSION, dropped_until))
         data = b"".join(line + b"\n" for line in (header, *(encode(entry) for entry in entries)))
-        replacement = self._path.with_name(self._path.name + ".new")
-        with replacement.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        replacement.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        replace_file(self._path, data)
         self._size = len(data)
 
     def _failed(self, action: str, error: OSError) -> JournalUnusable:

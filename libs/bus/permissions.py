@@ -122,18 +122,16 @@ def _scheduler(identity: Identity) -> _Rights:
     audits = str(Check(cluster=identity.cluster, node=ANY, component=ANY, asker=AUDIT))
     # Both creating and following a stream need STREAM INFO: list each permission once.
     rights = dict.fromkeys(
-        [*publish, commands, lengths, audits, *manages, *purges, *reads, *follows, *_CUTS]
+        [*publish, commands, lengths, audits, *manages, *purges, *reads, *follows]
     )
     journals = cluster_pattern(Journal, identity.cluster)
-    return list(rights), [*subscribe, journals, subjects.CONNECTIONS]
-
-
-_CUTS = (subjects.list_connections(ANY), subjects.kick(ANY))
+    return list(rights), [*subscribe, journals]
 
 
 def _sign_in() -> _Rights:
     # It has no right on any plane: its account imports none.
-    return [subjects.SIGN_IN_ANSWERS, *_CUTS], [subjects.SIGN_IN_REQUESTS, subjects.CONNECTIONS]
+    cuts = (subjects.list_connections(ANY), subjects.kick(ANY))
+    return [subjects.SIGN_IN_ANSWERS, *cuts], [subjects.SIGN_IN_REQUESTS, subjects.CONNECTIONS]
 
 
 _ENSURE = ("INFO", "CREATE", "UPDATE")

@@ -1,4 +1,6 @@
-"""The configuration of nats-server: accounts, users, limits, sign-in, TLS and the cluster.
+"""The configuration of nats-server: accounts, limits, sign-in, TLS and the cluster.
+
+Its only users are the processes of sign-in, each with a key: they admit everybody else.
 
 Addresses, stores and the storage of keys are chosen by the deployment, which includes this text in
 its own file. There it also gives each server of a cluster a `server_name` of its own.
@@ -11,10 +13,9 @@ from typing import Final, NamedTuple
 import msgspec
 from nacl.signing import SigningKey
 
-from libs.bus.accounts import SPARE_CONNECTIONS, SYSTEM, User, accounts
+from libs.bus.accounts import SPARE_CONNECTIONS, SYSTEM, accounts
 from libs.bus.keys import KeyKind, NotAKey, decode_public, decode_seed, encode_public, encode_seed
 from libs.bus.permissions import AUTH
-from libs.contracts.identities import Writer
 from libs.contracts.subjects import STREAMS
 
 HEADERS: Final = 64 * 1024
@@ -44,31 +45,33 @@ def nkey_of(seed: str) -> Nkey:
 
 
 class SignIn(msgspec.Struct, frozen=True, kw_only=True):
-    """The auth callout: who admits the identities that have no key in the configuration."""
+    """The auth callout: who admits everybody else."""
 
     issuer: str
     """The public key (A…) whose signature the server accepts."""
     xkey: str
     """The public curve key (X…) to which the server encrypts requests."""
-    users: tuple[User, ...]
-    """The keys of the sign-in processes."""
+    keys: tuple[str, ...]
+    """The public keys (U…) of the sign-in processes themselves."""
     identities: int
     """The identities of nodes to expect; it sets how many connections are accepted."""
     timeout: int = 10
     """Seconds that a client waits for its admission, and has for its CONNECT."""
 
     def __post_init__(self) -> None:
-        keys = {"issuer": (KeyKind.ACCOUNT, self.issuer), "xkey": (KeyKind.CURVE, self.xkey)}
-        for name, (kind, key) in keys.items():
+        for name, kind, key in (
+            ("issuer", KeyKind.ACCOUNT, self.issuer),
+            ("xkey", KeyKind.CURVE, self.xkey),
+            *(("a key", KeyKind.USER, key) for key in self.keys),
+        ):
             try:
                 decode_public(kind, key)
             except NotAKey as error:
                 raise ValueError(f"{name} of sign-in: {error}; give the public key") from None
-        others = [each.identity for each in self.users if each.identity.writer != Writer.SIGN_IN]
-        if others or not self.users:
+        if not self.keys or len(set(self.keys)) < len(self.keys):
             raise ValueError(
-                f"the users of sign-in are {', '.join(map(str, others)) or 'missing'}:"
-                f" give the keys of the identity {Writer.SIGN_IN}"
+                f"the {len(self.keys)} keys of sign-in are none, or some twice: give each of its"
+                f" processes a key, or all the same one"
             )
 
 
@@ -105,43 +108,27 @@ class ServerCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def server_config(
-    users: Iterable[User],
-    *,
-    sign_in: SignIn | None = None,
-    tls: Tls | None = None,
-    cluster: ServerCluster | None = None,
+    sign_in: SignIn, *, tls: Tls | None = None, cluster: ServerCluster | None = None
 ) -> str:
-    """Return a file for the server's configuration to include; the order of users is irrelevant.
-
-    Users have a key in the file and are never asked about; `sign_in` admits all others.
-    """
-    users = [*users, *(sign_in.users if sign_in else ())]
-    users.sort(key=lambda user: (str(user.identity), user.public_key))
-    keys = {user.public_key for user in users}
-    if len(keys) < len(users):
-        raise ValueError(f"{len(users)} users share {len(keys)} keys: create one key for each")
-    if sign_in is None and any(user.identity.writer is Writer.SIGN_IN for user in users):
-        raise ValueError(f"{Writer.SIGN_IN} is among the users: describe it with `sign_in`")
+    """Return a file for the server's configuration to include."""
     if cluster is not None and tls is None:
         raise ValueError(
             f"the cluster {cluster.name} has no TLS: whoever reaches {cluster.listen} could join it"
             f" as a server; describe the certificates with `tls`"
         )
     lines = [
-        *_limits_and_accounts(users, sign_in, cluster),
-        *(_callout(sign_in, sorted(keys)) if sign_in else ()),
+        *_limits_and_accounts(sign_in, cluster),
+        *_callout(sign_in),
         *(tls.lines("handshake_first: true") if tls else ()),
         *(_cluster(cluster, tls) if cluster and tls else ()),
     ]
     return "\n".join((*lines, ""))
 
 
-def _limits_and_accounts(
-    users: list[User], sign_in: SignIn | None, cluster: ServerCluster | None
-) -> Iterable[str]:
+def _limits_and_accounts(sign_in: SignIn, cluster: ServerCluster | None) -> Iterable[str]:
     described = accounts(
-        users,
-        admits=sign_in.identities if sign_in else None,
+        sorted(sign_in.keys),
+        identities=sign_in.identities,
         replicas=cluster.size if cluster else 1,
     )
     connections = sum(account.limits.get("max_connections", 0) for account in described)
@@ -154,7 +141,7 @@ def _limits_and_accounts(
     yield "}"
 
 
-def _callout(sign_in: SignIn, keys: list[str]) -> Iterable[str]:
+def _callout(sign_in: SignIn) -> Iterable[str]:
     yield "authorization {"
     yield f"  timeout: {sign_in.timeout}"
     yield "  auth_callout {"
@@ -162,7 +149,7 @@ def _callout(sign_in: SignIn, keys: list[str]) -> Iterable[str]:
     yield f"    account: {AUTH}"
     yield f"    xkey: {sign_in.xkey}"
     # The server also asks about a user of its configuration, unless it is listed here.
-    yield from ("    auth_users: [", *(f"      {key}" for key in keys), "    ]")
+    yield from ("    auth_users: [", *(f"      {key}" for key in sorted(sign_in.keys)), "    ]")
     yield "  }"
     yield "}"
 

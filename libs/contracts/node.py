@@ -4,11 +4,12 @@ They change together with the cordon, in one apply (docs/states.md). Keys under 
 of the NVIDIA GPU Operator, which existing tools select by.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
 
 from libs.contracts.gpus import GpuIdentity
-from libs.contracts.message import Message, OpenEnum
+from libs.contracts.message import MalformedMessage, Message, OpenEnum, decode
 from libs.contracts.numbers import Count, Epoch, Token
 from libs.contracts.reports import Evidence
 
@@ -233,6 +234,15 @@ class ValidationPod(Message, frozen=True, kw_only=True):
     def is_of(self, node_uid: str, order: object) -> bool:
         """Whether this is about that validation; another pod's success proves nothing."""
         return (self.node_uid, self.order) == (node_uid, str(order))
+
+
+def validation_pod_of(annotations: Mapping[str, str]) -> ValidationPod | None:
+    """Return what a Node's annotation says of such a pod; an unreadable one confirms nothing."""
+    text = annotations.get(VALIDATION_POD_ANNOTATION, "")
+    try:
+        return decode(ValidationPod, text.encode()) if text else None
+    except MalformedMessage:
+        return None
 
 
 WAITS_REASON = "GPUDriverUpgradeWaits"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -17,6 +18,7 @@ Integer = Annotated[int, Meta(ge=-LIMIT, le=LIMIT)]
 """An integer that may be negative."""
 
 _DIGITS: Final = re.compile(r"[0-9]{1,15}")
+_VERSION: Final = re.compile(r"v?([0-9]{1,15}(?![0-9])(?:\.[0-9]{1,15}(?![0-9]))*)")
 
 
 def next_number(numbers: Iterable[int]) -> int:
@@ -27,3 +29,14 @@ def next_number(numbers: Iterable[int]) -> int:
 def parse_count(text: str) -> int | None:
     """Return the value of a decimal number in a text; None for anything else."""
     return int(text) if _DIGITS.fullmatch(text) else None
+
+
+@lru_cache(maxsize=256)
+def parse_version(text: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with: of `v1.34.2-gke.1`, 1, 34 and 2.
+
+    A text that is no version has none, and is then below every version: a caller that refuses old
+    ones asks for that first.
+    """
+    found = _VERSION.match(text)
+    return tuple(map(int, found[1].split("."))) if found else ()

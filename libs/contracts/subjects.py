@@ -12,7 +12,7 @@ from typing import ClassVar, Self, TypeAlias
 
 import msgspec
 
-from libs.contracts.identities import Identity, Writer
+from libs.contracts.identities import Identity
 from libs.contracts.message import MAJOR
 
 ROOT = f"sluice.v{MAJOR}"
@@ -256,17 +256,6 @@ def querier_inboxes(cluster: str) -> str:
 def is_allowed_reply(reply: str, cluster: str) -> bool:
     """Report whether a reply subject is in an inbox that may query services."""
     return reply.startswith(querier_inboxes(cluster).removesuffix(">"))
-
-
-def owner_of_inbox(subject: str) -> Identity | None:
-    """Return the identity in whose inbox a subject is; None if it is in no inbox."""
-    tokens = subject.removeprefix(f"{_INBOX}.").split(".")
-    try:
-        cluster, node, writer = tokens[:3]
-        identity = Identity(cluster=cluster, node=_node_name(node), writer=Writer(writer))
-        return identity if subject.startswith(f"{inbox(identity)}.") else None
-    except ValueError:
-        return None
 
 
 # Subjects of nats-server and its conventions.

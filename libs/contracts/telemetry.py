@@ -115,10 +115,10 @@ class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def is_measured(self) -> bool:
         """Whether the GPU answered: a sample without an answer names it and nothing else."""
-        return any(getattr(self, name) is not None for name in _MEASURED)
+        return any(getattr(self, name) is not None for name in MEASURED)
 
 
-_MEASURED: Final = tuple(
+MEASURED: Final = tuple(
     name
     for name in GpuSample.__struct_fields__
     if name

@@ -1,79 +1,11 @@
 """What the verbs answer, as data for programs and views. Times are Unix seconds. Pure."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
-
 import msgspec
 
-from libs.contracts.node import WaitCode
-from libs.contracts.queries import (
-    HeldNode,
-    NodeWait,
-    PlanAnswer,
-    PoolStatus,
-    StatusAnswer,
-    WhyAnswer,
-)
-from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
-from libs.ctl.brakes import ending_of_halt
-from libs.ctl.node_rows import DriverState, NodeRow, without_logs_command
-from libs.ctl.text import name_versions, natural_order, version_name
-from libs.kube import views
-from libs.kube.authors import Author, brake_author
-
-if TYPE_CHECKING:
-    from libs.contracts.events import Event
-
-
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where figures come from, and how old they are."""
-
-    name: str
-    gives: str
-    age: float | None = None
-    """Seconds; None: not asked or not answered."""
-    problem: str = ""
-    remedy: str = ""
-    """What to do about the problem."""
-    behind: dict[str, float] = {}
-    """Seconds since each of the source's own sources was up to date."""
-
-
-class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool and its rollout."""
-
-    name: str
-    version: str
-    target: str
-    phase: str
-    because: str
-    brake: str
-    brake_set: Author | None = None
-    """None: there is no brake, or Kubernetes was not asked or does not record it."""
-    halt_ended_by: str = ""
-    """The command that ends its halt; empty: it is not halted, or Kubernetes was not asked."""
-    counts: dict[str, int]
-    """The pool's nodes by what they do; `limit` may be unavailable."""
-    waits: dict[str, int] | None = None
-    """Waiting nodes by wait code; None: the scheduler did not answer."""
-    budget: str = ""
-    """The limit that keeps nodes from starting, and the nodes that use it up, as the scheduler
-    says."""
-    without_gpus: int = 0
-    """The number of nodes with a driver and a GPU that no container can have, as the scheduler
-    says."""
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    pools: tuple[Pool, ...]
-    nodes: tuple[NodeRow, ...]
-    """Of all pools, the nodes that are not done, are cordoned, or are not divided as
-    asked; of one pool, all its nodes."""
-    sources: tuple[Source, ...]
-    held: tuple[HeldNode, ...] = ()
-    """Nodes that people have; without the scheduler, of the nodes above only."""
-    exit_code: int = 0
-    """What it means that Kubernetes gave only a part, or nothing; 0: it gave all."""
+from libs.contracts.queries import PlanAnswer, WhyAnswer
+from libs.fleet.node import DriverState, FleetNode
+from libs.fleet.status import Source
+from libs.kube.authors import Author
 
 
 class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +21,7 @@ class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
 class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One node: what Kubernetes shows, and what the scheduler says."""
 
-    node: NodeRow
+    node: FleetNode
     ready: bool | None
     cordoned: bool
     cordon_set: Author | None = None
@@ -194,120 +126,3 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes on which no operation began within the log: what they were before is not known."""
     unread_journals: tuple[str, ...] = ()
     """Journals of agents that were not read, or are cut: node, component and reason."""
-
-
-class EventLine(msgspec.Struct, frozen=True, kw_only=True):
-    """An event for people."""
-
-    at: float
-    writer: str
-    node: str
-    kind: str
-    message: str
-
-    @classmethod
-    def of(cls, event: "Event", versions: Mapping[str, str]) -> "EventLine":
-        message = name_versions(event.message, versions)
-        return cls(
-            at=event.at,
-            writer=event.writer,
-            node=event.node,
-            kind=event.kind.value,
-            message=message,
-        )
-
-
-def pool_of(
-    metadata: views.Metadata, spec: RolloutSpec, status: RolloutStatus, versions: Mapping[str, str]
-) -> Pool:
-    """Return a pool as its Rollout shows it."""
-    return Pool(
-        name=metadata.name,
-        version=version_name(status.target, versions),
-        target=status.target,
-        phase=status.phase.value,
-        because=name_versions(status.because, versions),
-        brake=spec.brake.value,
-        brake_set=brake_author(metadata) if spec.brake is not Brake.NONE else None,
-        halt_ended_by=ending_of_halt(metadata.name, status),
-        counts=msgspec.structs.asdict(status.counts),
-    )
-
-
-def pool_from_scheduler(status: PoolStatus) -> Pool:
-    """Return a pool as the scheduler shows it, where Kubernetes does not answer."""
-    return Pool(
-        name=status.pool,
-        version=version_name(status.target, {}),
-        target=status.target,
-        phase=status.phase,
-        because=status.because,
-        brake=status.brake or Brake.NONE.value,
-        counts=msgspec.structs.asdict(status.counts),
-        waits=dict(status.waits),
-        budget=name_versions(status.budget, {}),
-        without_gpus=status.without_gpus,
-    )
-
-
-def with_waits(
-    pools: Iterable[Pool], answer: StatusAnswer | None, versions: Mapping[str, str]
-) -> tuple[Pool, ...]:
-    """Add what the scheduler says: waits, and pools that have no Rollout yet."""
-    if answer is None:
-        return tuple(pools)
-    told = {each.pool: each for each in answer.pools}
-    known = [
-        msgspec.structs.replace(
-            pool,
-            waits=dict(told[pool.name].waits),
-            because=pool.because or told[pool.name].because,
-            budget=name_versions(told[pool.name].budget, versions),
-            without_gpus=told[pool.name].without_gpus,
-        )
-        if pool.name in told
-        else pool
-        for pool in pools
-    ]
-    names = {pool.name for pool in known}
-    return (*known, *(pool_from_scheduler(each) for each in answer.pools if each.pool not in names))
-
-
-def with_reasons(
-    rows: Iterable[NodeRow], answer: StatusAnswer | None, versions: Mapping[str, str]
-) -> tuple[NodeRow, ...]:
-    """Add what the scheduler says that nodes wait for.
-
-    The budget is told once for all of a pool, with the nodes that use it up.
-    """
-    pools = () if answer is None else answer.pools
-    reasons = {each.node: _reason(each, versions) for pool in pools for each in pool.node_waits}
-    return tuple(
-        msgspec.structs.replace(row, because=reasons[row.name]) if row.name in reasons else row
-        for row in rows
-    )
-
-
-def _reason(wait: NodeWait, versions: Mapping[str, str]) -> str:
-    detail = without_logs_command(name_versions(wait.detail, versions))
-    if wait.code is WaitCode.BUDGET or not detail:
-        return wait.code.value
-    return detail if wait.code is WaitCode.FAILED else f"{wait.code.value}: {detail}"
-
-
-def scheduler_source(answer: StatusAnswer, *, now: float) -> Source:
-    """Return the scheduler as a source."""
-    name = f"scheduler {answer.leader}" if answer.leader else "scheduler"
-    return Source(
-        name=name, gives="waits", age=max(0.0, now - answer.at), behind=dict(answer.sources)
-    )
-
-
-def held_nodes(
-    rows: Iterable[NodeRow], answer: StatusAnswer | None, pool: str
-) -> tuple[HeldNode, ...]:
-    """Return the nodes that people have: of one pool, or of all."""
-    told = answer.pools if answer is not None else ()
-    found = {held.node: held for each in told if pool in ("", each.pool) for held in each.held}
-    found |= {row.name: row.held for row in rows if row.held is not None}
-    return tuple(found[name] for name in sorted(found, key=natural_order))

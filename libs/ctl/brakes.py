@@ -1,5 +1,6 @@
 """The brake of a pool and the release of a halt, written with the user who did it. Pure."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -7,15 +8,18 @@ import msgspec
 from libs.contracts import rollout
 from libs.contracts.rollout import (
     IDLE_PHASES,
+    SHORT_TARGET,
     Brake,
     RolloutPhase,
     RolloutSpec,
     RolloutStatus,
-    release_command,
+    TargetRecord,
 )
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import plain, plural
+from libs.fleet.names import version_name
+from libs.fleet.pools import Rollout, ending_of_halt
 from libs.kube.authors import Author, brake_author
 from libs.kube.views import Metadata
 
@@ -101,18 +105,6 @@ def _halted(pool: str, status: RolloutStatus) -> str:
     return f", but driver {driver} is halted: no node starts on it until {until}"
 
 
-def ending_of_halt(pool: str, status: RolloutStatus) -> str:
-    """Return the command that accepts the failures of a halted driver; empty: it is not halted."""
-    record = status.targets.get(status.target)
-    if status.phase is not RolloutPhase.HALTED or record is None or not status.version:
-        return ""
-    return release_command(pool, status.version, len(record.harmed))
-
-
-def resume_command(pool: str) -> str:
-    return f"sluice upgrade resume {pool}"
-
-
 def release(
     pool: str,
     status: RolloutStatus,
@@ -148,3 +140,49 @@ def release(
         },
         risk=f"nodes of {pool} may be drained and upgraded to {version} again; {again}",
     )
+
+
+class Halted(msgspec.Struct, frozen=True, kw_only=True):
+    """A target that is halted in a pool."""
+
+    pool: str
+    target: str
+    version: str
+    record: TargetRecord
+
+    def __str__(self) -> str:
+        failed = plural(len(self.record.failed), "node")
+        return f"{self.pool} --target {self.target[:SHORT_TARGET]} ({failed} failed)"
+
+
+def halted_targets(rollouts: Iterable[Rollout], versions: Mapping[str, str]) -> list[Halted]:
+    """Return all targets that are halted, by pool and target."""
+    return [
+        Halted(
+            pool=rollout.metadata.name,
+            target=target,
+            version=version_name(target, versions),
+            record=record,
+        )
+        for rollout in rollouts
+        for target, record in sorted(rollout.status.targets.items())
+        if record.is_halted
+    ]
+
+
+def choose_halted(halted: Sequence[Halted], version: str, *, pool: str, target: str) -> Halted:
+    """Return the halted target that a version means; fail with a list if there are several."""
+    found = [each for each in halted if each.version == version and pool in ("", each.pool)]
+    chosen = [each for each in found if each.target.startswith(target)]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not found:
+        known = ", ".join(sorted({f"{each.version} in {each.pool}" for each in halted}))
+        raise Failure(
+            ExitCode.NOT_FOUND,
+            f"{version or repr(version)} is not halted{f' in {pool}' if pool else ''};"
+            f" halted: {known or 'none'}",
+        )
+    listed = "; ".join(map(str, chosen or found))
+    problem = "is several targets" if chosen else f"has no target {target!r}"
+    raise Failure(ExitCode.WRONG_ARGUMENTS, f"{version} {problem}; choose one: {listed}")

@@ -52,7 +52,6 @@ SECONDS: Final = {
 }
 """A plan is played many times before it is answered; agents are asked for journals."""
 _FILES: Final = {
-    "nkey_seed_file": "nkey seed file",
     "token_file": "token file",
     "ca_file": "CA file",
 }
@@ -268,7 +267,6 @@ async def _credentials(access: Access, folder: Path) -> tuple[Credentials, str]:
         Credentials(
             token_file=token_file,
             token_name=token_name,
-            nkey_seed_file=access.nkey_seed_file,
             ca_file=access.ca_file,
         ),
         without,

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.numbers import parse_version
 from libs.contracts.queries import StatusAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.failures import ExitCode, Failure, UnreadableFile
@@ -30,8 +31,8 @@ _BUS_REMEDIES: Final = {
         "see that its pods run, and that --nats or SLUICE_NATS_URL is reachable from here"
     ),
     ExitCode.NOT_ALLOWED: (
-        "name credentials with --token-file or --nkey-seed-file, or ask an administrator to bind"
-        " you to the Role sluice-people"
+        "name credentials with --token-file, or ask an administrator to bind you to the Role"
+        " sluice-people"
     ),
 }
 _REMEDIES: Final[Mapping[ExitCode, str]] = {
@@ -89,7 +90,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     """How far the rollouts of all pools are."""
 
     in_flight: int = 0
-    to_follow: int = 0
+    waiting: int = 0
     failed: int = 0
     skipped: int = 0
     """Nodes that people keep from the driver that their policy wants."""
@@ -98,7 +99,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_under_way(self) -> bool:
-        return self.in_flight + self.to_follow > 0
+        return self.in_flight + self.waiting > 0
 
     @property
     def has_trouble(self) -> bool:
@@ -107,7 +108,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.failed or self.is_held or is_left)
 
     def __str__(self) -> str:
-        return f"an upgrade is under way: {self.in_flight} in flight, {self.to_follow} to follow"
+        return f"an upgrade is under way: {self.in_flight} in flight, {self.waiting} waiting"
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +154,7 @@ def bus_fault(failure: Failure) -> Check:
     """Return why NATS is not connected, without the name that the line begins with."""
     if isinstance(failure, UnreadableFile):
         return fault("NATS", failure.problem, failure.remedy)
-    remedy = _BUS_REMEDIES.get(failure.code, "correct --nats, --ca-file or --nkey-seed-file")
+    remedy = _BUS_REMEDIES.get(failure.code, "correct --nats, --ca-file or --token-file")
     return fault("NATS", str(failure).removeprefix("NATS: "), remedy)
 
 
@@ -164,7 +165,7 @@ def worst(checks: Iterable[Check]) -> Verdict:
 def server_check(address: str, version: str) -> Check:
     """Judge the API server's version, such as `v1.34.2`."""
     found = f"{version} at {address}"
-    if (number := _version(version)) is None or number >= OLDEST:
+    if len(number := parse_version(version)) < 2 or number >= OLDEST:
         return ok("Kubernetes", found)
     oldest = ".".join(map(str, OLDEST))
     return fault("Kubernetes", found, f"Sluice needs Kubernetes {oldest} or later: upgrade it")
@@ -272,26 +273,26 @@ def _condition(node: CheckedNode, kind: str) -> str:
 
 def _has_cdi(node: CheckedNode) -> bool:
     runtime, _, text = node.status.node_info.container_runtime_version.partition("://")
-    number = _version(text)
-    return runtime != "containerd" or number is None or number >= OLDEST_CONTAINERD
+    number = parse_version(text)
+    return runtime != "containerd" or len(number) < 2 or number >= OLDEST_CONTAINERD
 
 
 def upgrade_of(rollouts: Iterable[tuple[RolloutSpec, RolloutStatus]]) -> Upgrade:
     """Return how far the rollouts of all pools are, together."""
-    listed = [(spec, status, _to_follow(status)) for spec, status in rollouts]
+    listed = [(spec, status, _waiting(status)) for spec, status in rollouts]
     return Upgrade(
         in_flight=sum(len(status.in_flight) for _, status, _ in listed),
-        to_follow=sum(to_follow for _, _, to_follow in listed),
+        waiting=sum(waiting for _, _, waiting in listed),
         failed=sum(status.counts.failed for _, status, _ in listed),
         skipped=sum(status.counts.skipped for _, status, _ in listed),
         is_held=any(
-            (to_follow or status.in_flight) and (status.because or spec.brake is not Brake.NONE)
-            for spec, status, to_follow in listed
+            (waiting or status.in_flight) and (status.because or spec.brake is not Brake.NONE)
+            for spec, status, waiting in listed
         ),
     )
 
 
-def _to_follow(status: RolloutStatus) -> int:
+def _waiting(status: RolloutStatus) -> int:
     """Return how many nodes wait for their start. `waiting` is as old as the last write."""
     counts = status.counts
     settled = counts.done + counts.failed + counts.skipped + counts.excluded
@@ -326,10 +327,3 @@ def scheduler_checks(answer: StatusAnswer, *, now: float) -> list[Check]:
     else:
         checks.append(ok("clocks", "this machine's and the scheduler's agree"))
     return checks
-
-
-def _version(text: str) -> tuple[int, int] | None:
-    """Return major and minor version; None if the text is no version."""
-    major, _, rest = text.removeprefix("v").partition(".")
-    minor = rest.partition(".")[0].rstrip("+")
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None

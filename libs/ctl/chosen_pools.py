@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from libs.ctl.cluster import Rollout
 from libs.ctl.failures import ExitCode, Failure
+from libs.fleet.pools import Rollout
 
 
 def chosen_pools(

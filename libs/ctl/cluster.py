@@ -20,6 +20,7 @@ from libs.ctl.failures import ExitCode, Failure, kube_failure
 from libs.ctl.kubeconfig import kubeconfig_path, read_plain
 from libs.ctl.options import Access
 from libs.ctl.versions import DriverDaemonSet, versions_of
+from libs.fleet.pools import ROLLOUTS, Rollout
 from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.config import check_addresses
@@ -46,11 +47,6 @@ _TRIES: Final = 8
 
 A = TypeVar("A")
 V = TypeVar("V", bound=views.Object)
-
-
-class Rollout(views.Object, frozen=True, kw_only=True):
-    spec: rollout.RolloutSpec = rollout.RolloutSpec()
-    status: rollout.RolloutStatus = rollout.RolloutStatus()
 
 
 class Device(views.Object, frozen=True, kw_only=True):
@@ -103,14 +99,6 @@ _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews
 _ACCESS_REVIEW: Final = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 _SELF_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _SELF_REVIEW: Final = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-ROLLOUTS: Final = Resource(
-    group=rollout.GROUP,
-    version=rollout.VERSION,
-    plural=rollout.PLURAL,
-    kind=rollout.KIND,
-    namespaced=False,
-    view=Rollout,
-)
 DEVICES: Final = Resource(
     group=device.GROUP,
     version=device.VERSION,

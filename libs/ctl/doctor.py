@@ -8,15 +8,16 @@ from typing import Final
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl import checks
 from libs.ctl.checks import Check, CheckedNode, Deployment, Right, Upgrade
-from libs.ctl.cluster import DEVICES, ROLLOUTS, Cluster, Rollout, open_cluster
+from libs.ctl.cluster import DEVICES, Cluster, open_cluster
 from libs.ctl.collect.driver_trouble import driver_troubles
 from libs.ctl.driver_trouble import starts_driver
-from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.node_rows import node_row
 from libs.ctl.options import Access
 from libs.ctl.policy_checks import Policy, policy_checks
 from libs.ctl.pool_checks import Strategy, pool_checks, skipping_pools
+from libs.fleet.node import fleet_node
+from libs.fleet.pools import ROLLOUTS, Rollout
+from libs.fleet.records import record_of
 from libs.kube.resources import DAEMON_SETS, Resource, custom_resource
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
@@ -178,7 +179,7 @@ async def _pools_and_nodes(cluster: Cluster, rollouts: tuple[Rollout, ...]) -> l
     starting = {
         each.metadata.name: record_of(each.metadata)
         for each in nodes
-        if starts_driver(node_row(each.metadata))
+        if starts_driver(fleet_node(each.metadata))
     }
     troubles = await driver_troubles(cluster, starting)
     skipping = await _skipping_pools(cluster)

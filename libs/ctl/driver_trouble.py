@@ -5,14 +5,14 @@ from typing import Final
 
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.paths import DRIVER_CONTAINER
-from libs.ctl.node_rows import NodeRow
+from libs.fleet.node import FleetNode
 from libs.kube.views import ContainerStatus, Pod
 
 _BACKS_OFF: Final = "CrashLoopBackOff"
 _STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
 
 
-def starts_driver(row: NodeRow) -> bool:
+def starts_driver(row: FleetNode) -> bool:
     """Whether an operation waits for the node's driver to start."""
     return row.in_flight and row.state == UpgradeState.POD_RESTART_REQUIRED
 

@@ -4,24 +4,16 @@ from typing import Any
 
 import msgspec
 
-from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
     NodeRequest,
     UpgradeState,
 )
 from libs.ctl.failures import ExitCode, Failure
+from libs.fleet.records import is_in_flight, record_of
 from libs.kube.views import Metadata
-
-OPERATIONS = frozenset({LeaseOwner.UPGRADE, LeaseOwner.MIG})
-"""The owners of leases that the engine takes and ends."""
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,26 +120,6 @@ def _request(metadata: Metadata, request: NodeRequest, *, risk: str) -> Edit:
         patch={"metadata": {"annotations": {REQUEST_ANNOTATION: request.value}}},
         risk=risk,
     )
-
-
-def is_in_flight(metadata: Metadata) -> bool:
-    """Whether an operation has the lease of the node."""
-    text = metadata.annotations.get(LEASE_ANNOTATION, "")
-    try:
-        lease = decode(NodeLease, text.encode()) if text else None
-    except MalformedMessage:
-        return True  # the scheduler does not touch it either
-    return lease is not None and lease.node_uid == metadata.uid and lease.owner in OPERATIONS
-
-
-def record_of(metadata: Metadata) -> NodeRecord | None:
-    """Return the node's record, unless it is unreadable or of an earlier Node of this name."""
-    text = metadata.annotations.get(RECORD_ANNOTATION, "")
-    try:
-        record = decode(NodeRecord, text.encode()) if text else None
-    except MalformedMessage:
-        return None
-    return record if record is not None and record.node_uid == metadata.uid else None
 
 
 def _has_record(metadata: Metadata) -> bool:

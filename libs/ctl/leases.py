@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from libs.contracts.message import MalformedMessage, decode, encode
+from libs.contracts.message import encode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
     LEASE_CLAIM_ANNOTATION,
@@ -11,42 +11,17 @@ from libs.contracts.node import (
     NodeLease,
 )
 from libs.contracts.queries import HeldNode
-from libs.ctl.brakes import resume_command
 from libs.ctl.cordons import SLUICE, cordoned_by
-from libs.ctl.edits import Edit, is_in_flight, record_of
+from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import clock_time, duration, plain
+from libs.fleet.pools import resume_command
+from libs.fleet.records import UNREADABLE, held_of, is_in_flight, lease_of, record_of
 from libs.kube.views import Metadata, Node
 
 _LATEST = 1e11
 """A time that can still be shown; people may write any number."""
-_UNREADABLE = "cannot be read"
 _OPERATIONS = {LeaseOwner.UPGRADE: "upgrade", LeaseOwner.MIG: "MIG operation"}
-
-
-def lease_of(metadata: Metadata, key: str = LEASE_ANNOTATION) -> NodeLease | str | None:
-    """Return the lease or the claim; text if it is unreadable; None for one of an earlier Node."""
-    text = metadata.annotations.get(key, "")
-    try:
-        lease = decode(NodeLease, text.encode()) if text else None
-    except MalformedMessage:
-        return _UNREADABLE
-    return lease if lease is not None and lease.node_uid == metadata.uid else None
-
-
-def held_of(metadata: Metadata) -> HeldNode | None:
-    """Return the lease that a person has on the node, or waits for."""
-    lease = lease_of(metadata)
-    claim = lease_of(metadata, LEASE_CLAIM_ANNOTATION)
-    if isinstance(lease, NodeLease) and lease.owner is LeaseOwner.HUMAN:
-        return _held(metadata.name, lease, waits=False)
-    if isinstance(claim, NodeLease):
-        return _held(metadata.name, claim, waits=lease is not None)
-    return None
-
-
-def _held(node: str, lease: NodeLease, *, waits: bool) -> HeldNode:
-    return HeldNode(node=node, who=lease.who, since=lease.since, reason=lease.reason, waits=waits)
 
 
 def describe(held: HeldNode, *, now: float | None = None) -> str:
@@ -79,7 +54,7 @@ def take(
     """
     name = metadata.name
     lease = lease_of(metadata)
-    if _UNREADABLE in (lease, lease_of(metadata, LEASE_CLAIM_ANNOTATION)):
+    if UNREADABLE in (lease, lease_of(metadata, LEASE_CLAIM_ANNOTATION)):
         raise Failure(
             ExitCode.REFUSED,
             f"the lease of {name} cannot be read, so nobody can take it; end it first with"

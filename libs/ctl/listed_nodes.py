@@ -14,7 +14,7 @@ from libs.contracts.node import (
     STATE_LABEL,
     UpgradeState,
 )
-from libs.ctl.node_rows import VERSION_LABEL
+from libs.fleet.node import VERSION_LABEL
 from libs.kube import views
 from libs.kube.resources import Resource
 

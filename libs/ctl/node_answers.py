@@ -8,12 +8,14 @@ import msgspec
 from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, WAITS_REASON, WaitCode
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, release_command
-from libs.ctl.answers import NodeAnswer, NodeFact, Source
-from libs.ctl.brakes import resume_command
+from libs.ctl.answers import NodeAnswer, NodeFact
 from libs.ctl.cordons import cordoned_by, skipped_by
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.node_rows import node_row, with_wanted
-from libs.ctl.text import name_versions, parse_time, version_name
+from libs.ctl.text import parse_time
+from libs.fleet.names import name_versions, version_name
+from libs.fleet.node import fleet_node, with_wanted
+from libs.fleet.pools import resume_command
+from libs.fleet.status import Source
 from libs.kube import views
 from libs.policy.validation import PRESENT_LABEL
 
@@ -50,7 +52,7 @@ def node_answer(
         for each in node.status.conditions
     )
     return NodeAnswer(
-        node=with_wanted(node_row(node.metadata, cordoned=node.spec.unschedulable), rollout),
+        node=with_wanted(fleet_node(node.metadata, cordoned=node.spec.unschedulable), rollout),
         ready=None if ready is None else ready == "True",
         cordoned=node.spec.unschedulable,
         cordon_set=cordoned_by(node),

@@ -22,16 +22,24 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     nats: str = ""
     token_file: str = ""
     nkey_seed_file: str = ""
+    """Gone: `check` refuses it."""
     ca_file: str = ""
     cluster: str = _DEFAULT_CLUSTER
 
     @property
     def has_credentials(self) -> bool:
         """Whether credentials for NATS are given."""
-        return bool(self.token_file or self.nkey_seed_file)
+        return bool(self.token_file)
 
     def check(self) -> None:
-        """Refuse names that would become parts of a subject or of a path."""
+        """Refuse what is gone, and names that would become parts of a subject or of a path."""
+        if self.nkey_seed_file:
+            raise Failure(
+                ExitCode.WRONG_ARGUMENTS,
+                f"{named_by('nkey_seed_file')} is gone: NATS has no keys of people any more; leave"
+                f" it out, and a token is requested for you, or name one with"
+                f" {named_by('token_file')}",
+            )
         if self.cluster != _DEFAULT_CLUSTER:
             from libs.contracts.subjects import check_cluster
 
@@ -80,8 +88,7 @@ ACCESS_OPTIONS: Final[dict[str, Any]] = {
         typer.Option(
             "--nkey-seed-file",
             envvar="SLUICE_NATS_NKEY_SEED_FILE",
-            metavar="FILE",
-            help="Key for NATS, where it has static keys.",
+            hidden=True,
         ),
     ],
     "ca_file": Annotated[

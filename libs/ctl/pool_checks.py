@@ -5,13 +5,13 @@ from typing import Final, NamedTuple
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, braked_state
-from libs.ctl.brakes import ending_of_halt, resume_command
 from libs.ctl.checks import Check, CheckedNode, fault, ok, warning
-from libs.ctl.cluster import Rollout
 from libs.ctl.cordons import SLUICE, cordoned_by, skipped_by
 from libs.ctl.leases import holder_text
-from libs.ctl.node_rows import NodeRow, cause_text, is_done_for, node_row
-from libs.ctl.text import duration, natural_order, plural, some
+from libs.ctl.text import duration, plural, some
+from libs.fleet.names import natural_order
+from libs.fleet.node import FleetNode, cause_text, fleet_node, is_done_for
+from libs.fleet.pools import Rollout, ending_of_halt, resume_command
 from libs.kube import views
 from libs.kube.authors import Author, brake_author
 from libs.policy.kinds.strategy import CordonedNodes
@@ -66,7 +66,7 @@ def pool_checks(
     keep from it. `skipping` are the pools that skip cordoned nodes; None: not known.
     """
     ordered = sorted(nodes, key=lambda node: natural_order(node.metadata.name))
-    rows = [node_row(each.metadata, cordoned=each.spec.unschedulable) for each in ordered]
+    rows = [fleet_node(each.metadata, cordoned=each.spec.unschedulable) for each in ordered]
     found: list[Check] = []
     told = set[str]()
     for rollout in sorted(rollouts, key=lambda each: natural_order(each.metadata.name)):
@@ -124,7 +124,7 @@ def _progress(rollout: Rollout) -> str:
     return f"{status.phase.value}, {status.progress or '0/0'} nodes are done{in_flight}"
 
 
-def _failures(rollout: Rollout, rows: Sequence[NodeRow]) -> Iterator[Check]:
+def _failures(rollout: Rollout, rows: Sequence[FleetNode]) -> Iterator[Check]:
     """Yield the halt with the nodes that failed, or the failures before one."""
     status, about = rollout.status, _about(rollout)
     failed = [row for row in rows if row.state == UpgradeState.UPGRADE_FAILED]
@@ -156,12 +156,12 @@ def _threshold(rollout: Rollout) -> Iterator[Check]:
         yield warning(_about(rollout), found, "set a smaller one in its RolloutStrategy")
 
 
-def _cause(row: NodeRow) -> str:
+def _cause(row: FleetNode) -> str:
     cause = cause_text(row)
     return f"{row.name} ({cause})" if cause else row.name
 
 
-def _brake(rollout: Rollout, rows: Sequence[NodeRow], now: float) -> list[Check]:
+def _brake(rollout: Rollout, rows: Sequence[FleetNode], now: float) -> list[Check]:
     brake, pool = rollout.spec.brake, rollout.metadata.name
     if brake is Brake.NONE:
         return []
@@ -171,7 +171,7 @@ def _brake(rollout: Rollout, rows: Sequence[NodeRow], now: float) -> list[Check]
     return [warning(_about(rollout), found, f"`{resume_command(pool)}`")]
 
 
-def _stop(rollout: Rollout, rows: Sequence[NodeRow]) -> list[Check]:
+def _stop(rollout: Rollout, rows: Sequence[FleetNode]) -> list[Check]:
     """Return why no node starts, where it is neither a brake nor a halt."""
     status = rollout.status
     if not status.because or status.phase in (*IDLE_PHASES, RolloutPhase.HALTED):
@@ -181,7 +181,7 @@ def _stop(rollout: Rollout, rows: Sequence[NodeRow]) -> list[Check]:
     return [warning(_about(rollout), f"no node starts: {status.because}", remedy)]
 
 
-def _left(rollout: Rollout, rows: Sequence[NodeRow]) -> list[NodeRow]:
+def _left(rollout: Rollout, rows: Sequence[FleetNode]) -> list[FleetNode]:
     """Return the nodes that people keep from the driver of a rollout that is complete."""
     status = rollout.status
     if status.phase is not RolloutPhase.COMPLETE or not status.counts.skipped:
@@ -194,11 +194,11 @@ def _left(rollout: Rollout, rows: Sequence[NodeRow]) -> list[NodeRow]:
     ]
 
 
-def _is_leased(row: NodeRow) -> bool:
+def _is_leased(row: FleetNode) -> bool:
     return row.held is not None and not row.held.waits
 
 
-def _left_out(rollout: Rollout, left: Sequence[NodeRow], now: float) -> Iterator[Check]:
+def _left_out(rollout: Rollout, left: Sequence[FleetNode], now: float) -> Iterator[Check]:
     """Yield which nodes a complete rollout left out, why, and how people end that."""
     if not left:
         return
@@ -210,14 +210,14 @@ def _left_out(rollout: Rollout, left: Sequence[NodeRow], now: float) -> Iterator
     yield warning(_about(rollout), found, "; ".join(dict.fromkeys(map(_let_in, left[:3]))))
 
 
-def _kept_out(row: NodeRow, now: float) -> str:
+def _kept_out(row: FleetNode, now: float) -> str:
     """Return how people keep a node out of a rollout, in a few words."""
     leased = holder_text(row.held, now=now) if row.held is not None and _is_leased(row) else ""
     ways = ("skip label" if row.skipped else "", leased, "cordoned" if row.cordoned else "")
     return ", ".join(filter(None, ways))
 
 
-def _let_in(row: NodeRow) -> str:
+def _let_in(row: FleetNode) -> str:
     """Return the commands that end it."""
     commands = (
         f"`sluice upgrade unskip {row.name}`" if row.skipped else "",
@@ -234,7 +234,7 @@ def _signed(author: Author | None, now: float) -> str:
     return f" by {author.name}{since}" + (f' ("{author.reason}")' if author.reason else "")
 
 
-def _means(rollout: Rollout, in_flight: Sequence[NodeRow]) -> str:
+def _means(rollout: Rollout, in_flight: Sequence[FleetNode]) -> str:
     """Return what a brake does to the nodes in flight, and to those that would follow."""
     names, is_one = some(row.name for row in in_flight), len(in_flight) == 1
     if rollout.spec.brake is Brake.FREEZE and in_flight:
@@ -253,7 +253,7 @@ def _return(node: str, *, is_claim: bool) -> str:
 
 
 def _cordons(
-    rollouts: Iterable[Rollout], nodes: Iterable[tuple[CheckedNode, NodeRow]], now: float
+    rollouts: Iterable[Rollout], nodes: Iterable[tuple[CheckedNode, FleetNode]], now: float
 ) -> Iterator[_Cordon]:
     """Yield the nodes of pools that others cordoned."""
     statuses = {each.metadata.name: each.status for each in rollouts}
@@ -297,7 +297,7 @@ def _cordon_means(cordon: _Cordon, skipping: Collection[str] | None) -> tuple[st
     return _SKIPPED if cordon.pool in skipping else _UPGRADED
 
 
-def _skip_check(kept: Sequence[tuple[CheckedNode, NodeRow]], now: float) -> Iterator[Check]:
+def _skip_check(kept: Sequence[tuple[CheckedNode, FleetNode]], now: float) -> Iterator[Check]:
     """Yield which nodes have the skip label, and the command that removes it from those named."""
     if kept:
         names = " ".join(row.name for _, row in kept[:3])

@@ -1,30 +1,24 @@
-"""Words for people: times, versions in place of digests, and text that harms no terminal. Pure."""
+"""Words for people: times, counts, and text that harms no terminal. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
-from libs.contracts.rollout import SHORT_TARGET
-from libs.rollout.durations import format_duration
+from libs.contracts import words
 
-duration: Final = format_duration
-DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
-"""That of a target, not one in the name of a DaemonSet or a pod, which people paste."""
+clock_time: Final = words.clock_time
+duration: Final = words.format_duration
+plural: Final = words.plural
+printable: Final = words.printable
 _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
 _LONG_WORD: Final = re.compile(rf"\S{{{_LONGEST + 1},}}")
 _SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _PLAIN: Final = re.compile(r"[\n -~]*")
-_DIGITS: Final = re.compile(r"(\d+)")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", re.ASCII)
 _MOST_SECONDS: Final = 100 * 365 * 86_400.0
 """Nobody means a longer time than this, and a clock may not know it."""
-
-
-def printable(text: str) -> str:
-    """Replace what would control the terminal: parts of the text come from nodes."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def escaped(text: str) -> str:
@@ -52,7 +46,7 @@ def plain(text: str) -> str:
     server checks the owner of a lease.
     """
     unescaped = text.replace("\\", "/").replace('"', "'")
-    return "".join(each if each.isprintable() else " " for each in unescaped)[:_LONGEST].strip()
+    return words.one_line(unescaped, _LONGEST).strip()
 
 
 def parse_duration(text: str) -> float | None:
@@ -72,40 +66,12 @@ def parse_time(text: str) -> float | None:
         return None
 
 
-def clock_time(at: float) -> str:
-    """Return the time of day in UTC, with its date."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def moment(at: float, now: float) -> str:
     """Return a time in UTC, without its date if that is today's: `15:36:15Z`."""
     date, _, clock = clock_time(at).partition(" ")
     return f"{clock}Z" if clock_time(now).startswith(date) else f"{date} {clock}Z"
 
 
-def natural_order(name: str) -> list[int | str]:
-    """Return a sort key by which node-2 is before node-10."""
-    parts: list[int | str] = [*_DIGITS.split(name)]
-    parts[1::2] = map(int, parts[1::2])
-    return parts
-
-
-def name_versions(text: str, versions: Mapping[str, str]) -> str:
-    """Replace the digests of targets by versions, and shorten unknown ones."""
-    return DIGEST.sub(lambda found: versions.get(found[0], found[0][:SHORT_TARGET]), text)
-
-
-def version_name(target: str, versions: Mapping[str, str]) -> str:
-    """Return the version that a target stands for, or the first digits of an unknown one."""
-    return versions.get(target, target[:SHORT_TARGET])
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def some(names: Iterable[str], shown: int = 3) -> str:
     """Join the first names, and say how many more there are."""
-    listed = list(names)
-    rest = f" and {len(listed) - shown} more" if len(listed) > shown else ""
-    return ", ".join(listed[:shown]) + rest
+    return words.first_few(names, shown)

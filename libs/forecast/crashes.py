@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from libs.rollout.in_flight.in_flight_node import is_old_pod
-from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 
@@ -29,8 +28,8 @@ def crashes_of(node: NodeView) -> Crashes | None:
 
     A driver that is ready has got over them.
     """
-    record = current_record(node)
-    if record is None or upgrade_lease(node) is None:
+    record = node.current_record
+    if record is None or node.upgrade_lease is None:
         return None
     before = record.restarts_before or {}
     for pod in node.driver_pods:

@@ -9,14 +9,11 @@ from libs.contracts.node import UpgradeState
 from libs.contracts.paths import LEASE
 from libs.contracts.reports import Preflight
 from libs.forecast.stage import api, driver_agent, effects, installed, tenant_pods
-from libs.forecast.stage.installed import FinishedUpgrade
 from libs.forecast.stage.objects import StageMachine, StageNode
 from libs.forecast.stage.state import StageState
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 
-_VALIDATE_OP = 2
-"""The number of the validation among the ops of one lease."""
 _NEVER_EXPIRES = 1e12
 
 
@@ -66,7 +63,7 @@ class FastForward:
         state = self._state
         state.memory_of(name).writing += 1
         node = state.nodes[name]
-        node.fields = api.with_cordon_taint(node, True)
+        node.store(api.with_cordon_taint(node, True))
         self._active.add(name)
         state.stale_views.add(name)
         state.call_at(estimate.label_moves_at, move_label, name, estimate, self._active)
@@ -74,24 +71,25 @@ class FastForward:
 
 def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: set[str]) -> None:
     """Remove the evicted pods, and continue unless the target was halted meanwhile."""
-    machine, pool = state.machines[name], state.pools[estimate.record.pool]
+    machine, pool = state.machines[name], state.pools[estimate.upgrade.pool]
     for uid in estimate.evicted_pods:
         pod = machine.tenant_pods.pop(uid, None)
         if pod is not None:
             tenant_pods.stop_gang(state, pod.tenant.gang)
     targets = pool.rollout.status.targets if pool.rollout is not None else {}
-    target = targets.get(estimate.record.target)
+    target = targets.get(estimate.upgrade.target)
     if target is not None and target.halted_because:
         _resume_decisions(state, name, active)
     else:
-        state.call_at(estimate.ends_at, finish_fast_forward, name, estimate, active)
+        state.call_at(estimate.upgrade.at, finish_fast_forward, name, estimate, active)
 
 
 def finish_fast_forward(
     state: StageState, name: str, estimate: UpgradeEstimate, active: set[str]
 ) -> None:
     """Leave the node as the steps of its upgrade would have left it."""
-    node, machine, label = state.nodes[name], state.machines[name], estimate.build.label
+    node, machine, upgrade = state.nodes[name], state.machines[name], estimate.upgrade
+    label = upgrade.build.label
     for operation, count in (
         ("unload", estimate.unloads),
         (f"load {label}", estimate.loads),
@@ -99,28 +97,15 @@ def finish_fast_forward(
         (f"validation {label}", 1),
     ):
         machine.counts[operation] = machine.counts.get(operation, 0) + count
-    upgrade = FinishedUpgrade(
-        pool=estimate.record.pool,
-        target=estimate.record.target,
-        build=estimate.build,
-        epoch=state.epoch,
-        token=estimate.record.token,
-        validate_op=_VALIDATE_OP,
-        at=state.now,
-        driver_started=estimate.driver_starts_at,
-        driver_loaded=estimate.driver_loads_at,
-        restarts=estimate.record.restarts,
-        pulled=estimate.pulled,
-    )
     installed.load_driver(machine, upgrade, preinstalled=False)
     installed.run_driver_pod(state, machine, upgrade, restarts=estimate.loads - 1)
     evidence = installed.evidence_of(node, machine, upgrade)
     installed.idle_agents(state, node, machine, upgrade, evidence)
     fields = installed.node_fields(node, machine, upgrade)
     api.change_fields(state, node, api.apply_fields(node.fields, fields), api.OUR_APPLY)
-    node.fields = api.with_cordon_taint(node, api.is_cordoned(node))
+    node.store(api.with_cordon_taint(node, node.view.cordoned))
     driver_agent.report_facts(state, machine)
-    tenant_pods.refill_node(state, name, node.uid)
+    tenant_pods.refill_node(state, name, node.view.uid)
     _resume_decisions(state, name, active)
 
 
@@ -135,22 +120,22 @@ def _answer_preflight(state: StageState, node: StageNode) -> None:
 
     Where an image has to be brought, the check that requests it is played.
     """
-    machine, pool = state.machines[node.name], state.pools.get(node.pool)
-    build = None if pool is None else pool.builds.get(pool.target, {}).get(node.variant)
+    machine, pool = state.machines[node.view.name], state.pools.get(node.view.pool)
+    build = None if pool is None else pool.builds.get(pool.target, {}).get(node.view.variant)
     if build is None or not _passes_preflight(machine):
         return
     if build.image and build.label not in machine.images:
         return
-    memory = state.memory_of(node.name)
-    memory.preflight_boot = node.boot_id
+    memory = state.memory_of(node.view.name)
+    memory.preflight_boot = node.view.boot_id
     memory.preflight = PreflightQuery(
         label=build.label,
         asked_at=state.now,
         artefact=build.artefact,
         answered_at=_NEVER_EXPIRES,
-        answer=Preflight(check=f"check-{node.name}", label=build.label),
+        answer=Preflight(check=f"check-{node.view.name}", label=build.label),
     )
-    state.stale_views.add(node.name)
+    state.stale_views.add(node.view.name)
 
 
 def _passes_preflight(machine: StageMachine) -> bool:

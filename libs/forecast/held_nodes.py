@@ -5,12 +5,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.contracts.node import UpgradeState
+from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.contracts.words import first_few, format_duration
 from libs.forecast.job_lengths import LearnedJobs
-from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits
-from libs.rollout.durations import format_duration
-from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.plan_time import ASSUMED_JOB, PlanTime
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.machine import WorkloadPod
@@ -23,23 +22,23 @@ _JOBS: Final = UpgradeState.WAIT_FOR_JOBS_REQUIRED
 _EVICTING: Final = (UpgradeState.POD_DELETION_REQUIRED, UpgradeState.DRAIN_REQUIRED)
 
 
-def held_remarks(plan: RolloutPlan, fleet: Fleet, now: Instant, learned: LearnedJobs) -> list[str]:
+def held_remarks(plan: PlanAnswer, fleet: Fleet, now: Instant, learned: LearnedJobs) -> list[str]:
     """Return a line for each node that a job or a disruption budget holds up."""
     pool = fleet.pools[plan.pool]
     views = [
         (node, view)
         for node in plan.nodes
-        if node.start.p50 is not None and (view := fleet.nodes.get(node.node)) is not None
+        if node.start_p50 is not None and (view := fleet.nodes.get(node.node)) is not None
     ]
     jobs = [
         _job_line(view, pods, pool, now, learned)
         for node, view in views
-        if node.end.p50 is not None and (pods := _awaited_jobs(view))
+        if node.end_p50 is not None and (pods := _awaited_jobs(view))
     ]
     budgets = [
         _budget_line(view, pool, now, has_stops=bool(plan.stops))
         for node, view in views
-        if (node.end.p50 is None or deletes_by_force(pool)) and _is_refused(node, view)
+        if (node.end_p50 is None or deletes_by_force(pool)) and _is_refused(node, view)
     ]
     return [*_first(jobs, "jobs"), *_first(budgets, "disruption budgets")]
 
@@ -52,8 +51,8 @@ def _first(lines: list[str], of: str) -> Iterator[str]:
 
 def _state(view: NodeView) -> str:
     """Return the state of a node in flight; empty: it is at rest."""
-    record = current_record(view)
-    return "" if record is None or upgrade_lease(view) is None else record.state
+    record = view.current_record
+    return "" if record is None or view.upgrade_lease is None else record.state
 
 
 # Jobs.
@@ -67,8 +66,7 @@ def _awaited_jobs(view: NodeView) -> list[WorkloadPod]:
 def _job_line(
     view: NodeView, pods: list[WorkloadPod], pool: PoolView, now: Instant, learned: LearnedJobs
 ) -> str:
-    names = ", ".join(pod.display_name for pod in pods[:_MOST])
-    more = f" and {len(pods) - _MOST} more" if len(pods) > _MOST else ""
+    names = first_few((pod.display_name for pod in pods), _MOST)
     age, kind = min((_age(pod, now), pod.job_kind) for pod in pods)
     left = PlanTime(learned.left(kind, age, 0.5), learned.left(kind, age, 0.95))
     basis = "likely to go on for" if learned.jobs else ASSUMED_JOB
@@ -76,7 +74,7 @@ def _job_line(
     waits = "waits" if _state(view) else "will wait"
     limit = _job_limit(view, pool, now)
     return (
-        f"{view.name} {waits} for the {word} {names}{more}, {basis} {left}:"
+        f"{view.name} {waits} for the {word} {names}, {basis} {left}:"
         f" {owner} can end that, {limit}."
     )
 
@@ -104,7 +102,7 @@ def _job_limit(view: NodeView, pool: PoolView, now: Instant) -> str:
 # Disruption budgets.
 
 
-def _is_refused(node: NodeForecast, view: NodeView) -> bool:
+def _is_refused(node: PlannedNode, view: NodeView) -> bool:
     return bool(node.blocked_by) and _state(view) in ("", _JOBS, *_EVICTING)
 
 
@@ -140,7 +138,7 @@ def _after_refusal(view: NodeView, pool: PoolView) -> str:
 
 def _attempt(view: NodeView, pool: PoolView) -> int:
     """Return which attempt to reach the target is under way, or is the next one."""
-    record = current_record(view)
+    record = view.current_record
     if record is not None and _state(view):
         return record.attempt
     return 1 + (record.attempt if record is not None and record.target == pool.target else 0)
@@ -153,6 +151,6 @@ def deletes_by_force(pool: PoolView) -> bool:
 
 def _left(view: NodeView, pool: PoolView, now: Instant) -> float | None:
     """Return the seconds until the state of a node in flight times out; None: never."""
-    record = current_record(view)
+    record = view.current_record
     deadline = None if record is None else limits.effective_deadline(record, pool, now)
     return None if deadline is None else max(0.0, deadline - now.at)

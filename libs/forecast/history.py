@@ -15,7 +15,6 @@ from statistics import NormalDist, fmean, median, pvariance
 import msgspec
 
 from libs.contracts.node import UpgradeState
-from libs.rollout.node_writes import current_record
 from libs.rollout.step_times import BRING_UP, PULL
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
@@ -114,7 +113,7 @@ def _with_bring_ups(nodes: Sequence[NodeView], state: str) -> dict[str, float]:
 def _seconds(nodes: Iterable[NodeView], state: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for node in nodes:
-        record = current_record(node)
+        record = node.current_record
         seconds = record.took.get(state, 0.0) if record is not None else 0.0
         if 0.0 < seconds <= _LONGEST:
             found[node.name] = seconds

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from libs.contracts.queries import PlanLimits
 from libs.policy.shapes import IntOrString, is_int_or_percent
-from libs.rollout.node_writes import current_record
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView
@@ -73,5 +72,5 @@ def _is_concerned(node: NodeView, pool: str) -> bool:
 
 
 def _pools_of(node: NodeView) -> tuple[str, ...]:
-    record = current_record(node)
+    record = node.current_record
     return (node.pool,) if record is None else (node.pool, record.pool)

@@ -7,7 +7,12 @@ from math import ceil, inf
 from msgspec.structs import replace
 
 from libs.contracts.lengths import JobLengths
+from libs.contracts.node import WaitCode
+from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.contracts.words import format_duration
 from libs.forecast import aggregate
+from libs.forecast.aggregate import node_results, percentiles_of, upper_median
+from libs.forecast.forecast import Forecast, RequiredLimits
 from libs.forecast.held_nodes import deletes_by_force, held_remarks
 from libs.forecast.history import NOTHING, History
 from libs.forecast.job_lengths import LearnedJobs
@@ -17,19 +22,11 @@ from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult, is_away_by_upgrade, unavailable_reason
 from libs.forecast.pods import PodEffects
 from libs.forecast.remarks import remarks
-from libs.forecast.rollout_plan import (
-    NodeForecast,
-    RequiredLimits,
-    RolloutPlan,
-    percentiles_of,
-    upper_median,
-)
 from libs.forecast.stops import stops_of, without_stops
 from libs.forecast.world import WorldModel
-from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import wait_reason
 
 _MAX_PLAYS, _MIN_PLAYS = 99, 2
 _NODES = 4_000
@@ -49,7 +46,7 @@ def plan(
     seed: int = 0,
     job_lengths: JobLengths | None = None,
     world_of: Callable[[int], WorldModel] | None = None,
-) -> RolloutPlan:
+) -> Forecast:
     """Forecast the rollout of a pool from `now` on, or from the end of what stops it now.
 
     With `finish_by` (unix seconds) also search the limits that complete it in time. `world_of`
@@ -72,21 +69,28 @@ def plan(
     worlds = [world_of(seed + number) for number in range(plays)]
     results = [play(played_fleet, now, pool=pool, world=world) for world in worlds]
     forecast = _summarize(played_fleet, pool, results)
-    if forecast.nodes or played_fleet.pools[pool].gone:
-        forecast = replace(forecast, stops=stops)
-    if finish_by is not None and forecast.has_something_to_do:
-        search = _Search(played_fleet, now, pool, worlds[:_SEARCH_PLAYS])
-        limits = search.required_limits(results, finish_by - now.at)
-        forecast = replace(forecast, required_limits=limits)
-    forecast = replace(
-        forecast,
+    answer = replace(
+        forecast.answer,
+        measured_nodes=history.nodes if history.restart is not None else 0,
+        stops=stops if forecast.answer.nodes or played_fleet.pools[pool].gone else (),
         limits=limits_of(wanted_fleet.pools[pool]),
         policy_limits=limits_of(fleet.pools[pool]),
-        held=tuple(held_remarks(forecast, played_fleet, now, jobs)),
     )
+    limits = None
+    if finish_by is not None and _has_something_to_do(answer):
+        search = _Search(played_fleet, now, pool, worlds[:_SEARCH_PLAYS])
+        limits = search.required_limits(results, finish_by - now.at)
+        answer = replace(answer, needed_max_unavailable=limits.max_unavailable)
+    answer = replace(answer, held=tuple(held_remarks(answer, played_fleet, now, jobs)))
+    forecast = replace(forecast, answer=answer, required_limits=limits)
     told = remarks(forecast, fleet, played_fleet, now, history=history, jobs=jobs)
-    measured = history.nodes if history.restart is not None else 0
-    return replace(forecast, measured_nodes=measured, remarks=told)
+    return replace(forecast, answer=replace(answer, remarks=told))
+
+
+def _has_something_to_do(answer: PlanAnswer) -> bool:
+    """Return whether any node is to be upgraded that people do not keep out."""
+    waits = (node.wait for node in answer.nodes)
+    return any(wait is None or wait.code is not WaitCode.SKIPPED for wait in waits)
 
 
 def _learned_worlds(
@@ -141,15 +145,35 @@ def _lower_bound(results: Sequence[PlayResult], seconds: float) -> int:
     return int(0.6 * min(unavailable, default=0.0) / seconds) if seconds > 0 else 0
 
 
-def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> RolloutPlan:
-    pods = PodEffects(fleet)
-    view = fleet.pools[pool]
+def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Forecast:
+    nodes = _planned_nodes(fleet, pool, results)
+    failed = {
+        name: times
+        for name in nodes
+        if (times := sum(each.failed is not None for each in node_results(results, name)))
+    }
     timed = aggregate.timed(results)
-    typical = aggregate.typical_play(timed)
-    nodes = [
-        replace(_node(fleet, view, pods, results, name), **_times_in(typical, name))
-        for name in aggregate.node_names(results)
-    ]
+    forecast = Forecast(
+        answer=_answer(fleet, pool, results, tuple(sorted(nodes.values(), key=_start_order))),
+        plays=len(results),
+        failed=failed,
+        halted_plays=sum(bool(result.halted_because) for result in results),
+        proof=aggregate.proof_forecast(timed),
+    )
+    answer = replace(
+        forecast.answer,
+        upgraded=forecast.upgraded,
+        failing=len(forecast.failing) + forecast.failing_by_chance,
+    )
+    return replace(forecast, answer=answer)
+
+
+def _answer(
+    fleet: Fleet, pool: str, results: Sequence[PlayResult], nodes: tuple[PlannedNode, ...]
+) -> PlanAnswer:
+    timed = aggregate.timed(results)
+    typical, makespan = aggregate.typical_play(timed), aggregate.makespan(timed)
+    largest = aggregate.largest_loss(results)
     members = [node for node in fleet.nodes.values() if node.pool == pool]
     drained = [
         (node.drained, node.pulling)
@@ -157,46 +181,53 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
         for node in result.nodes.values()
         if node.drained is not None
     ]
-    return RolloutPlan(
+    return PlanAnswer(
         pool=pool,
-        target=view.target,
-        plays=len(results),
-        nodes=tuple(sorted(nodes, key=_start_order)),
-        makespan=aggregate.makespan(timed),
-        loss=aggregate.largest_loss(results),
+        target=fleet.pools[pool].target,
+        nodes=nodes,
+        makespan_p50=makespan.p50,
+        makespan_p95=makespan.p95,
+        largest_loss=largest.nodes,
+        largest_loss_at=largest.at,
         pool_nodes=len(members),
         pool_gpus=sum(node.gpus for node in members) if all(node.gpus for node in members) else 0,
-        losses=aggregate.losses_of(typical),
+        capacity=aggregate.losses_of(typical),
         down=aggregate.first_loss(results),
         gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
         drained_seconds=upper_median(total for total, _ in drained) if drained else None,
         pulling_seconds=upper_median(pulling for _, pulling in drained) if drained else None,
-        proof=aggregate.proof_forecast(timed),
-        halted_plays=sum(bool(result.halted_because) for result in results),
     )
 
 
-def _node(
-    fleet: Fleet, pool: PoolView, pods: PodEffects, results: Sequence[PlayResult], name: str
-) -> NodeForecast:
-    timed = aggregate.timed(results)
-    found, counted = aggregate.node_results(results, name), aggregate.node_results(timed, name)
-    evicted = frozenset[str]().union(*(node.evicted for node in found))
-    end = percentiles_of((node.end for node in counted), len(timed))
-    # A budget that refuses now may allow in time; with force, pods go though it goes on refusing.
-    is_held = end.p50 is None or deletes_by_force(pool)
-    return NodeForecast(
-        node=name,
-        start=percentiles_of((node.start for node in counted), len(timed)),
-        end=end,
-        evicted=pods.evicted(evicted),
-        lost_pods=pods.lost(evicted),
-        without_place=pods.without_place(evicted),
-        blocked_by=pods.blocked_by(fleet.nodes[name]) if is_held else (),
-        wait=aggregate.final_wait(counted, end),
-        failed_plays=sum(node.failed is not None for node in found),
-        gpus=_gpus_taken(fleet.nodes[name]),
-    )
+def _planned_nodes(
+    fleet: Fleet, pool: str, results: Sequence[PlayResult]
+) -> dict[str, PlannedNode]:
+    """Return the nodes that are not up to date, by name."""
+    pods, timed = PodEffects(fleet), aggregate.timed(results)
+    typical = aggregate.typical_play(timed)
+    planned: dict[str, PlannedNode] = {}
+    for name in aggregate.node_names(results):
+        found, counted = node_results(results, name), node_results(timed, name)
+        evicted = frozenset[str]().union(*(node.evicted for node in found))
+        start = percentiles_of((node.start for node in counted), len(timed))
+        end = percentiles_of((node.end for node in counted), len(timed))
+        # A budget that refuses now may allow in time; with force, pods go though it refuses.
+        is_held = end.p50 is None or deletes_by_force(fleet.pools[pool])
+        planned[name] = PlannedNode(
+            node=name,
+            start_p50=start.p50,
+            start_p95=start.p95,
+            end_p50=end.p50,
+            end_p95=end.p95,
+            evicted=pods.evicted(evicted),
+            lost=pods.lost(evicted),
+            without_place=pods.without_place(evicted),
+            blocked_by=pods.blocked_by(fleet.nodes[name]) if is_held else (),
+            wait=wait_reason(aggregate.final_wait(counted, end)),
+            gpus=_gpus_taken(fleet.nodes[name]),
+            **_times_in(typical, name),
+        )
+    return planned
 
 
 def _times_in(typical: PlayResult, name: str) -> dict[str, float | None]:
@@ -212,11 +243,10 @@ def _gpus_taken(node: NodeView) -> int | None:
     return 0 if reason and not is_away_by_upgrade(node) else node.gpus or None
 
 
-def _start_order(node: NodeForecast) -> tuple[float, float, str]:
-    start = node.start
+def _start_order(node: PlannedNode) -> tuple[float, float, str]:
     return (
-        inf if start.p50 is None else start.p50,
-        inf if start.p95 is None else start.p95,
+        inf if node.start_p50 is None else node.start_p50,
+        inf if node.start_p95 is None else node.start_p95,
         node.node,
     )
 

@@ -4,7 +4,7 @@ The engine says what is so at its moment. In a plan that moment lies ahead, unle
 the plan was asked for, and nobody has seen a digest of a target that is not wanted yet.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import TargetRecord
+from libs.contracts.words import first_few, plural
 from libs.policy.shapes import IntOrString
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Fleet
@@ -59,7 +60,7 @@ def _of_pool(wait: Wait, end: PlayEnd) -> Wait:
     if record is None or end.target not in wait.detail:
         return wait
     if wait.code is WaitCode.HALTED:
-        failures = _count(len(record.harmed), "failure")
+        failures = plural(len(record.harmed), "failure")
         detail = f"the rollout would halt after {failures} of {end.target}"
         return replace(wait, detail=detail)
     if wait.code is WaitCode.PROOF:
@@ -70,7 +71,7 @@ def _of_pool(wait: Wait, end: PlayEnd) -> Wait:
 def _full_budget(end: PlayEnd) -> str:
     limit = f"{end.max_unavailable}"
     if limit != str(end.limit):
-        limit = f"{limit}, which is {_count(end.limit, 'node')}"
+        limit = f"{limit}, which is {plural(end.limit, 'node')}"
     before = end.were_unavailable
     number = len(end.unavailable)
     if end.unavailable.keys() <= before:
@@ -84,28 +85,20 @@ def _full_budget(end: PlayEnd) -> str:
                 for name, reason in end.unavailable.items()
             }
         )
-    return f"maxUnavailable is {limit}, and {_count(number, 'node')} {verb}: {names}"
+    return f"maxUnavailable is {limit}, and {plural(number, 'node')} {verb}: {names}"
 
 
 def _unproven(record: TargetRecord, end: PlayEnd) -> str:
     failed = f", {len(record.failed)} failed" if record.failed else ""
-    of = f"{len(record.validated)} of {_count(record.threshold, 'node')}"
-    going_on = f"; {_some(end.in_flight)} would still be in progress" if end.in_flight else ""
+    of = f"{len(record.validated)} of {plural(record.threshold, 'node')}"
+    others = first_few(sorted(end.in_flight), _MOST_NAMED)
+    going_on = f"; {others} would still be in progress" if others else ""
     return f"{end.target} would not be proven: validated on {of}{failed}{going_on}"
 
 
 def _with_reasons(reasons: Mapping[str, str]) -> str:
-    return _some(f"{name} ({reason})" for name, reason in sorted(reasons.items()))
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    more = len(listed) - _MOST_NAMED
-    return ", ".join(listed[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    named = sorted(f"{name} ({reason})" for name, reason in reasons.items())
+    return first_few(named, _MOST_NAMED)
 
 
 # Versions in place of digests.

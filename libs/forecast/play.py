@@ -9,13 +9,11 @@ from libs.forecast.crashes import crashes_of
 from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_recorder import PlayRecorder
 from libs.forecast.play_result import PlayResult
-from libs.forecast.stage import api
 from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.stage.stage import Stage, ViewUpdate
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import WorldModel
 from libs.rollout.decide import Decider
-from libs.rollout.node_writes import current_record
 from libs.rollout.pool.conditions import spec_of
 from libs.rollout.pool.harm import accepted
 from libs.rollout.views.fleet import Fleet, Instant
@@ -115,7 +113,7 @@ class _Play:
         before, nodes = self._decider.nodes, self._stage.state.nodes
         return all(
             name in nodes
-            and api.state_of(nodes[name]) == UpgradeState.UPGRADE_FAILED
+            and nodes[name].view.state == UpgradeState.UPGRADE_FAILED
             and only_crash_changed(before.get(name), self._stage.node(name))
             for name in changed_nodes
         )
@@ -153,7 +151,7 @@ def keep_obstacles(state: StageState, fleet: Fleet) -> None:
 
 def _is_broken(node: NodeView, fleet: Fleet) -> bool:
     """Return whether the node has failed, and nobody has accepted that its driver does."""
-    record = current_record(node)
+    record = node.current_record
     if record is None or record.state != UpgradeState.UPGRADE_FAILED:
         return False
     pool = fleet.pools.get(record.pool)

@@ -8,7 +8,6 @@ from libs.forecast.planned_waits import PlayEnd, planned_wait, versions_of
 from libs.forecast.play_result import CapacityTracker, NodeResult, PlayResult, ProofTracker
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import EvictPods, Step, Wait
-from libs.rollout.node_writes import upgrade_lease
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -164,7 +163,7 @@ class PlayRecorder:
 
     def _observe_flight(self, node: NodeView, elapsed: float) -> None:
         name = node.name
-        if upgrade_lease(node) is not None:
+        if node.upgrade_lease is not None:
             self._start_node(name, elapsed)
             return
         if name in self._in_flight:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.queries import CapacityPoint
 from libs.contracts.rollout import RolloutStatus, TargetRecord
 from libs.rollout.decision import Wait
-from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.pool import contribution
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -58,19 +58,12 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
     delay: ProofDelay | None
 
 
-class CapacityLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest number of unavailable nodes at one time, and since when."""
-
-    nodes: int
-    gpus: int
-    at: float
-
-
 class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, NodeResult]
     """The nodes that were not up to date at the beginning, by name."""
-    loss: CapacityLoss
-    losses: tuple[CapacityLoss, ...] = ()
+    loss: CapacityPoint
+    """The most nodes that were unavailable at one time; of several such times the first."""
+    losses: tuple[CapacityPoint, ...] = ()
     """Each change of the unavailable nodes, in order."""
     gpu_seconds: float
     """Lost until the last node was done, by nodes that an upgrade makes or made unavailable."""
@@ -103,7 +96,7 @@ def unavailable_reason(node: NodeView) -> tuple[str, bool]:
     Empty: it is available. A node that waits for its first driver has no capacity to lose, but none
     to give either.
     """
-    if reason := contribution.unavailable_reason(node, current_record(node)):
+    if reason := contribution.unavailable_reason(node, node.current_record):
         return reason, True
     if node.loaded is not None or node.excluded or not node.pool:
         return "", False
@@ -112,16 +105,16 @@ def unavailable_reason(node: NodeView) -> tuple[str, bool]:
 
 def is_away_by_upgrade(node: NodeView) -> bool:
     """Return whether an upgrade of ours keeps the node unavailable, or did and has failed."""
-    return upgrade_lease(node) is not None or node.state == UpgradeState.UPGRADE_FAILED
+    return node.upgrade_lease is not None or node.state == UpgradeState.UPGRADE_FAILED
 
 
 class CapacityTracker:
     """Unavailable nodes of one pool. Times are seconds since the beginning."""
 
     def __init__(self) -> None:
-        self.loss = CapacityLoss(nodes=0, gpus=0, at=0.0)
+        self.loss = CapacityPoint(nodes=0, gpus=0, at=0.0)
         """The largest loss so far; the earliest of several."""
-        self.losses: list[CapacityLoss] = []
+        self.losses: list[CapacityPoint] = []
         """Each change so far."""
         self._unavailable: dict[str, _Outage] = {}
         self._gpus = 0
@@ -172,7 +165,7 @@ class CapacityTracker:
 
     def update(self, at: float) -> None:
         """Update the losses once all changes of this moment are observed."""
-        current = CapacityLoss(nodes=len(self._unavailable), gpus=self._gpus, at=at)
+        current = CapacityPoint(nodes=len(self._unavailable), gpus=self._gpus, at=at)
         last = self.losses[-1] if self.losses else None
         if last is None or (last.nodes, last.gpus) != (current.nodes, current.gpus):
             self.losses.append(current)

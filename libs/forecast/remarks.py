@@ -1,24 +1,21 @@
 """Describe what a plan's figures do not show, in sentences that a person can act on."""
 
-from collections.abc import Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import PlanStopKind
+from libs.contracts.queries import PlanAnswer, PlanStopKind, WaitReason
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
+from libs.contracts.words import first_few, format_duration, plural
 from libs.forecast.crashes import crash_remarks
+from libs.forecast.forecast import Forecast
 from libs.forecast.history import NOTHING, History
 from libs.forecast.job_lengths import NO_JOBS, LearnedJobs
 from libs.forecast.planned_waits import ALREADY
 from libs.forecast.play_result import unavailable_reason
 from libs.forecast.pods import PodEffects
-from libs.forecast.rollout_plan import RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, Lognormal
-from libs.rollout.decision import Wait
-from libs.rollout.durations import format_duration
 from libs.rollout.limits import stale_source
 from libs.rollout.persons_lease import left_out_reason
-from libs.rollout.plan_time import PlanTime
 from libs.rollout.pool.conditions import NO_NODES
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.wait_reasons import people_of
@@ -35,7 +32,7 @@ _PREDICTING_PLAYS = 19
 
 
 def remarks(
-    plan: RolloutPlan,
+    forecast: Forecast,
     fleet: Fleet,
     played_fleet: Fleet,
     now: Instant,
@@ -44,34 +41,35 @@ def remarks(
     jobs: LearnedJobs = NO_JOBS,
 ) -> tuple[str, ...]:
     """Return all remarks, the most important first."""
+    plan = forecast.answer
     lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
     lines += _halted(plan)
     lines += _unseen_driver(plan, fleet, played_fleet)
     lines += crash_remarks(played_fleet.nodes.values())
     lines += _unknown_ends(plan)
     lines += plan.held
-    lines += _proof(plan)
-    lines += _failures(plan)
-    moves = any(node.start.p50 is not None for node in plan.nodes)
+    lines += _proof(forecast)
+    lines += _failures(forecast)
+    moves = any(node.start_p50 is not None for node in plan.nodes)
     if moves:
         lines += _unavailable(plan, played_fleet)
         lines += _unseen_pods(played_fleet)
-    lines += _required_limits(plan)
+    lines += _required_limits(forecast)
     if source := stale_source(now):
         lines.append(f"What is known of {source} is old: the rollout may begin differently.")
     if now.visibility.bus_down_since is not None:
         lines.append("NATS is unreachable: the plan starts when it is back.")
-    return (*lines, _basis(plan, history, jobs)) if moves else tuple(lines)
+    return (*lines, _basis(forecast.plays, history, jobs)) if moves else tuple(lines)
 
 
 # Nodes that do not start or do not end.
 
 
-def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
+def _starts(plan: PlanAnswer, fleet: Fleet) -> list[str]:
     names = [f"{name} ({why})" for name, why in _without_forecast(plan, fleet).items()]
     if names:
-        many, verb = format_count(len(names), "node"), _is(len(names))
-        return [f"{many} {verb} left out: {format_names(names)}."]
+        many, verb = plural(len(names), "node"), _is(len(names))
+        return [f"{many} {verb} left out: {first_few(names, 3)}."]
     if plan.nodes or fleet.pools[plan.pool].gone:
         return []
     if not any(node.pool == plan.pool for node in fleet.nodes.values()):
@@ -79,7 +77,7 @@ def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     return ["Every node is up to date already."]
 
 
-def _without_forecast(plan: RolloutPlan, fleet: Fleet) -> dict[str, str]:
+def _without_forecast(plan: PlanAnswer, fleet: Fleet) -> dict[str, str]:
     """Return each node that a plan leaves out although its driver is another, with the reason."""
     pool = fleet.pools[plan.pool]
     known = {node.node for node in plan.nodes}
@@ -92,7 +90,7 @@ def _without_forecast(plan: RolloutPlan, fleet: Fleet) -> dict[str, str]:
     return {name: reason for name, reason in left_out.items() if reason}
 
 
-def _halted(plan: RolloutPlan) -> list[str]:
+def _halted(plan: PlanAnswer) -> list[str]:
     if all(stop.kind is not PlanStopKind.HALTED for stop in plan.stops):
         return []
     return [
@@ -100,7 +98,7 @@ def _halted(plan: RolloutPlan) -> list[str]:
     ]
 
 
-def _unseen_driver(plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet) -> list[str]:
+def _unseen_driver(plan: PlanAnswer, fleet: Fleet, played_fleet: Fleet) -> list[str]:
     """Tell that a driver was only named: nothing looked for it, and no node has it."""
     version, pool = played_fleet.pools[plan.pool].version, fleet.pools[plan.pool]
     loaded = {node.loaded.version for node in fleet.nodes.values() if node.loaded is not None}
@@ -109,31 +107,31 @@ def _unseen_driver(plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet) -> list
     return [f"No node has {version}: whether that driver exists was not checked."]
 
 
-def _under_way(plan: RolloutPlan, fleet: Fleet) -> list[str]:
+def _under_way(plan: PlanAnswer, fleet: Fleet) -> list[str]:
     """Tell of the rollout of another target that this one takes over from."""
     rollout = fleet.pools[plan.pool].rollout
     status = RolloutStatus() if rollout is None else rollout.status
     word = _OPEN.get(status.phase)
     if word is None or not plan.nodes or status.target in ("", plan.target):
         return []
-    done = f"{status.counts.done} of {format_count(status.counts.total, 'node')} done"
+    done = f"{status.counts.done} of {plural(status.counts.total, 'node')} done"
     rollout_of = f"The rollout of {status.version or status.short_target} {word} ({done})."
     assumed = "nodes whose driver is being replaced finish that first, the others skip it"
     return [f"{rollout_of} This plan takes over from it now: {assumed}."]
 
 
-def _unknown_ends(plan: RolloutPlan) -> list[str]:
+def _unknown_ends(plan: PlanAnswer) -> list[str]:
     lines = [
         f"The end of {node.node} is unknown ({node.wait.code.value}): {_reason(node.wait)}."
         for node in plan.nodes
-        if node.start.p50 is not None and node.end.p50 is None and node.wait is not None
+        if node.start_p50 is not None and node.end_p50 is None and node.wait is not None
         if node.wait.code not in (WaitCode.FAILED, WaitCode.HALTED)
     ]
-    more = format_count(len(lines) - 3, "more node")
+    more = plural(len(lines) - 3, "more node")
     return lines[:3] + ([f"The end of {more} is unknown too."] if len(lines) > 3 else [])
 
 
-def _reason(wait: Wait) -> str:
+def _reason(wait: WaitReason) -> str:
     who = people_of(wait.who)
     return f"{wait.detail.rstrip('.')} (can be ended by {who})" if who else wait.detail
 
@@ -141,18 +139,18 @@ def _reason(wait: Wait) -> str:
 # The course of the rollout.
 
 
-def _proof(plan: RolloutPlan) -> list[str]:
-    proof = plan.proof
+def _proof(forecast: Forecast) -> list[str]:
+    proof = forecast.proof
     if proof is None:
         return []
     lines: list[str] = []
-    after = PlanTime(proof.after.p50, proof.after.p95)
-    starts = [node.start.p50 for node in plan.nodes if node.start.p50 is not None]
+    after, nodes = proof.after, forecast.answer.nodes
+    starts = [node.start_p50 for node in nodes if node.start_p50 is not None]
     is_awaited = after.p50 is not None and any(start >= after.p50 for start in starts)
     if is_awaited and len(starts) > proof.threshold:
-        nodes = format_count(proof.threshold, "node")
+        some = plural(proof.threshold, "node")
         have = "has" if proof.threshold == 1 else "have"
-        lines.append(f"Others start once {nodes} {have} proven the driver: {after}.")
+        lines.append(f"Others start once {some} {have} proven the driver: {after}.")
     if proof.delay is not None:
         delay = proof.delay
         endless = delay.seconds == inf
@@ -161,28 +159,24 @@ def _proof(plan: RolloutPlan) -> list[str]:
     return lines
 
 
-def _failures(plan: RolloutPlan) -> list[str]:
+def _failures(forecast: Forecast) -> list[str]:
     lines: list[str] = []
-    if plan.halted_plays:
-        halted = f"In {plan.halted_plays} of {_runs(plan)} failures halt the rollout"
-        few = f"times are of the other {plan.plays - plan.halted_plays}"
+    if number := forecast.halted_plays:
+        halted = f"In {number} of {_runs(forecast.plays)} failures halt the rollout"
+        few = f"times are of the other {forecast.plays - number}"
         many = "the nodes that are left would wait for a person"
-        lines.append(f"{halted}; {few if _are_few(plan) else many}.")
-    if failing := plan.failing:
+        lines.append(f"{halted}; {few if 2 * number < forecast.plays else many}.")
+    if failing := forecast.failing:
         lines.append(
-            f"{format_count(len(failing), 'node')} will probably fail and stay cordoned:"
-            f" {format_names(failing)}."
+            f"{plural(len(failing), 'node')} will probably fail and stay cordoned:"
+            f" {first_few(failing, 3)}."
         )
-    if by_chance := plan.failing_by_chance:
-        lines.append(f"About {format_count(by_chance, 'node')} will fail by chance.")
+    if by_chance := forecast.failing_by_chance:
+        lines.append(f"About {plural(by_chance, 'node')} will fail by chance.")
     return lines
 
 
-def _are_few(plan: RolloutPlan) -> bool:
-    return 2 * plan.halted_plays < plan.plays
-
-
-def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
+def _unavailable(plan: PlanAnswer, fleet: Fleet) -> list[str]:
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
     reasons = {node.name: unavailable_reason(node)[0] for node in members}
     already: dict[str, list[str]] = {}
@@ -192,7 +186,7 @@ def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     is_said = any(node.wait is not None and ALREADY in node.wait.detail for node in plan.nodes)
     if is_said or not already:
         return []
-    told = (f"{format_names(names)} ({why})" for why, names in already.items())
+    told = (f"{first_few(names, 3)} ({why})" for why, names in already.items())
     return [f"Not usable already: {', '.join(told)}."]
 
 
@@ -201,24 +195,24 @@ def _unseen_pods(fleet: Fleet) -> list[str]:
     if not unseen:
         return []
     known = "only those with GPUs are known, by uid, without their jobs and disruption budgets"
-    return [f"The pods of {format_count(unseen, 'node')} could not be listed: {known}."]
+    return [f"The pods of {plural(unseen, 'node')} could not be listed: {known}."]
 
 
-def _required_limits(plan: RolloutPlan) -> list[str]:
-    limits = plan.required_limits
+def _required_limits(forecast: Forecast) -> list[str]:
+    limits = forecast.required_limits
     return [] if limits is None else [f"{limits.why[0].upper()}{limits.why[1:]}."]
 
 
-def _basis(plan: RolloutPlan, history: History, jobs: LearnedJobs) -> str:
+def _basis(plays: int, history: History, jobs: LearnedJobs) -> str:
     """Tell how many plays there were, and which durations are measured and which assumed."""
-    few = ", of which a node's p95 is the worst" if plan.plays < _PREDICTING_PLAYS else ""
-    text = f"Durations (p50-p95, {_runs(plan)}{few})"
+    few = ", of which a node's p95 is the worst" if plays < _PREDICTING_PLAYS else ""
+    text = f"Durations (p50-p95, {_runs(plays)}{few})"
     if seen := _seen(history):
         took = "took to come up" if history.brought_up else "took last"
-        text += f" as {format_count(history.nodes, 'node')} {took}: {seen};"
+        text += f" as {plural(history.nodes, 'node')} {took}: {seen};"
     if jobs.jobs:
         span = _span(jobs.left("", 0.0, _MEDIAN), jobs.left("", 0.0, _LATE))
-        text += f" as {format_count(jobs.jobs, 'job')} of the pool took: {span};"
+        text += f" as {plural(jobs.jobs, 'job')} of the pool took: {span};"
     assumed = ", ".join(
         f"{label} {_span(span.quantile(_MEDIAN), span.p95)}"
         for label, span, is_seen in _labelled(FleetProfile(), history, jobs)
@@ -227,8 +221,8 @@ def _basis(plan: RolloutPlan, history: History, jobs: LearnedJobs) -> str:
     return f"{text} assumed: {assumed}, and how often things fail."
 
 
-def _runs(plan: RolloutPlan) -> str:
-    return format_count(plan.plays, "simulated run")
+def _runs(plays: int) -> str:
+    return plural(plays, "simulated run")
 
 
 def _seen(history: History) -> str:
@@ -284,15 +278,3 @@ def _span(median: float, late: float) -> str:
 def _rough(seconds: float) -> float:
     """Round a duration of a minute and more to minutes."""
     return seconds if seconds < 60.0 else round(seconds / 60.0) * 60.0
-
-
-def format_count(number: int, what: str) -> str:
-    """Format a count: `1 node`, `2 nodes`."""
-    return f"{number} {what if number == 1 else what + 's'}"
-
-
-def format_names(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and the number of the others."""
-    shown = ", ".join(names[:most])
-    more = len(names) - most
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -11,15 +11,14 @@ from typing import NamedTuple
 import msgspec
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
-from libs.contracts.paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
-from libs.forecast.stage import agents, api
+from libs.forecast.stage import agents
 from libs.forecast.stage.driver_pods import CONTAINER
+from libs.forecast.stage.installed import FinishedUpgrade
 from libs.forecast.stage.objects import (
     DriverPodPhase,
     StageDriverPod,
     StageMachine,
     StageNode,
-    StagePool,
     TenantPod,
 )
 from libs.forecast.stage.state import StageState
@@ -27,19 +26,19 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits
 from libs.rollout.views.machine import EvictionExemption
-from libs.rollout.views.pool import Build, Readiness
+from libs.rollout.views.pool import Build, PoolView, Readiness
 
 _QUIESCE_WRITES = 4
 """The number of slots written one after another to release the devices, and again to resume."""
+_VALIDATE_OP = 2
+"""The number of the validation among the ops of one lease."""
 _FINAL_WRITES = 3
 """The number of writes that end an upgrade: two slots and the Node."""
 
 
 class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The course of one upgrade."""
+    """The course of one upgrade, and how it ends."""
 
-    record: NodeRecord
-    build: Build
     evicted_pods: tuple[str, ...]
     """Their uids."""
     label_moves_at: float
@@ -47,13 +46,8 @@ class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts, of which the last succeeds."""
     loads: int
     """Attempts, of which the last succeeds."""
-    driver_starts_at: float
-    """The start of the container that loads the driver successfully."""
-    driver_loads_at: float
-    pulled: float
-    """Seconds in which the driver's image is pulled on the drained node."""
-    ends_at: float
-    """The node is uncordoned."""
+    upgrade: FinishedUpgrade
+    """At its moment the node is uncordoned."""
 
 
 class _Case(NamedTuple):
@@ -100,17 +94,25 @@ def estimate_upgrade(
     validated = None if driver is None else _validated_at(case, driver)
     if driver is None or validated is None:
         return None
-    return UpgradeEstimate(
-        record=record,
+    upgrade = FinishedUpgrade(
+        pool=record.pool,
+        target=record.target,
         build=case.build,
+        epoch=state.epoch,
+        token=record.token,
+        validate_op=_VALIDATE_OP,
+        at=validated + _FINAL_WRITES * latencies.write,
+        driver_started=driver.started,
+        driver_loaded=driver.loaded,
+        restarts=record.restarts,
+        pulled=driver.pulled,
+    )
+    return UpgradeEstimate(
         evicted_pods=tuple(pod.uid for pod in evicted),
         label_moves_at=moves,
         unloads=driver.unloads,
         loads=driver.loads,
-        driver_starts_at=driver.started,
-        driver_loads_at=driver.loaded,
-        pulled=driver.pulled,
-        ends_at=validated + _FINAL_WRITES * latencies.write,
+        upgrade=upgrade,
     )
 
 
@@ -118,12 +120,12 @@ def estimate_upgrade(
 
 
 def _ordinary_case(
-    state: StageState, node: StageNode, record: NodeRecord, pool: StagePool
+    state: StageState, node: StageNode, record: NodeRecord, pool: PoolView
 ) -> _Case | None:
-    machine = state.machines[node.name]
+    machine = state.machines[node.view.name]
     if not (_is_ordinary(node, record, pool) and _is_healthy(machine)):
         return None
-    build = pool.builds.get(record.target, {}).get(node.variant)
+    build = pool.builds.get(record.target, {}).get(node.view.variant)
     old = machine.drivers.get(machine.admitted)
     if build is None or build.readiness is not Readiness.SETTLED or build.label != record.label:
         return None
@@ -134,18 +136,16 @@ def _ordinary_case(
     return _Case(state, machine, record, build, old)
 
 
-def _is_ordinary(node: StageNode, record: NodeRecord, pool: StagePool) -> bool:
+def _is_ordinary(node: StageNode, record: NodeRecord, pool: PoolView) -> bool:
     return (
         record.operation is Operation.UPGRADE
         and record.state == UpgradeState.POD_DELETION_REQUIRED
         and not record.cordon_adopted
         and pool.method is InstallMethod.CONTAINER
         and not pool.upgrade.drain.enable
-        and node.ready
-        and node.mig is None
-        and not any(
-            api.value(node, path) for path in (KEEP_CORDONED, SAFE_LOAD, INITIALLY_CORDONED)
-        )
+        and node.view.ready
+        and node.view.mig is None
+        and not (node.view.keep_cordoned or node.view.safe_load or node.view.initially_cordoned)
     )
 
 

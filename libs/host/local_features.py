@@ -13,6 +13,7 @@ from typing import Final
 
 from libs.contracts.facts import LocalFeatures
 from libs.contracts.node import RESERVED_DOMAINS, is_vendor_label
+from libs.contracts.words import printable
 from libs.host.tree import Tree
 
 FOLDER: Final = "/etc/kubernetes/node-feature-discovery/features.d"
@@ -62,8 +63,8 @@ class _Reader:
 
     def refuse(self, name: str, reason: str) -> None:
         self.refused += 1
-        printable = "".join(each if each.isprintable() else "?" for each in name)
-        self.why = self.why or f"{FOLDER}/{printable[:_MAX_NAME]}: {reason}"
+        shown = printable(name[:_MAX_NAME], "?")
+        self.why = self.why or f"{FOLDER}/{shown}: {reason}"
 
     def read(self, name: str, data: bytes) -> None:
         self._skips_next = self._is_expired = False

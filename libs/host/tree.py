@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final
 
 from libs.host.confined import MAX_LINKS, open_below
+from libs.runtime.files import replace_in, write_all
 
 MAX_BYTES: Final = 4 << 20
 """The largest file that is read. `/proc/cpuinfo` of a machine with 1,024 threads has 2 MiB."""
@@ -32,7 +33,6 @@ _RESOURCES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """This process lacks resources, which says nothing about the file."""
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 """Without O_NONBLOCK, opening a FIFO waits for a writer."""
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 class Unreadable(OSError):
@@ -206,25 +206,8 @@ class Tree:
         """Replace a file like `write`, by content that need not fit into memory."""
         folder, name = self._split(self._follow(path))
         self.make_folders(folder)
-        unfinished = _unfinished(name)
         with self._opened(folder, os.O_RDONLY | os.O_DIRECTORY) as parent:
-            # A process that was killed may have left one; anything else there is not ours to write.
-            _unlink(unfinished, parent)
-            file = os.open(unfinished, _CREATE | os.O_CLOEXEC, 0o600, dir_fd=parent)
-            try:
-                if owner is not None:
-                    os.fchown(file, *owner)
-                for chunk in chunks:
-                    _write_all(file, chunk)
-                os.fchmod(file, mode)
-                os.fsync(file)
-                os.rename(unfinished, name, src_dir_fd=parent, dst_dir_fd=parent)
-            except BaseException:
-                _unlink(unfinished, parent)
-                raise
-            finally:
-                os.close(file)
-            os.fsync(parent)
+            replace_in(parent, name, chunks, unfinished=_unfinished(name), mode=mode, owner=owner)
 
     def remove_unfinished(self, path: str) -> None:
         """Remove what a `write` to this path left behind when the process was killed."""
@@ -243,7 +226,7 @@ class Tree:
                     raise Unreadable(path, "it is not a regular file")
                 os.ftruncate(file, after)
                 os.lseek(file, after, os.SEEK_SET)
-                _write_all(file, data)
+                write_all(file, data)
                 os.fsync(file)
             finally:
                 os.close(file)
@@ -346,12 +329,6 @@ def number(text: str | None) -> int | None:
     return int(found[0]) if found else None
 
 
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
-
-
 def is_unfinished(name: str) -> bool:
     """Return whether a file is what a killed process left of a `write`."""
     return name.startswith(".") and name.endswith(_UNFINISHED)
@@ -365,11 +342,6 @@ def _readlink(name: str, folder: int) -> str:
     """Return the target of a link; raise EINVAL for anything else."""
     target = os.readlink(name, dir_fd=folder)
     return target if target.isascii() else os.fsencode(target).decode(errors="replace")
-
-
-def _unlink(name: str, folder: int) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
 
 
 def _is_utf8(name: str) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 from libs.contracts import rollout
 from libs.contracts.node import COMMAND, user_of
+from libs.contracts.words import one_line
 from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.views import ManagedFields, Metadata, parse_time
 
@@ -58,8 +59,7 @@ def _author(metadata: Metadata, field: str, user_key: str, reason_key: str) -> A
 
 
 def _annotation(metadata: Metadata, key: str) -> str:
-    text = metadata.annotations.get(key, "")[:_LONGEST]
-    return "".join(each if each.isprintable() else " " for each in text).strip()
+    return one_line(metadata.annotations.get(key, ""), _LONGEST).strip()
 
 
 def _owns(entry: ManagedFields, owns: Callable[[OwnedFields], bool]) -> bool:

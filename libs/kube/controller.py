@@ -24,6 +24,8 @@ from libs.runtime.logs import logger
 from libs.runtime.metrics import Metrics
 from libs.runtime.tasks import attempt, bounded
 
+RETRY_REFUSED = 60.0
+"""Seconds after which a write that the server refused is tried again."""
 SHORTEST_WAIT = 0.001
 """Seconds until a key is queued again, at least: a computed wait can be a rounding error that is
 below the resolution of the clock, which would show the same time again.
@@ -111,6 +113,8 @@ class ReconcileRefused(msgspec.Struct, frozen=True):
     """Impossible, and a retry would not help until something changes."""
 
     why: str
+    again_in: float | None = None
+    """Seconds until what changed may be something that no cache shows, such as a right."""
 
 
 ReconcileResult = Reconciled | RequeueAfter | ReconcileRefused
@@ -159,6 +163,14 @@ class Controller(Generic[K]):
         for worker in workers:
             worker.result()
 
+    async def run_subscribed(self, *subscriptions: Callable[[], None]) -> None:
+        """Run until cancelled; then end what filled the queue, so that no later term is woken."""
+        try:
+            await self.run()
+        finally:
+            for unsubscribe in subscriptions:
+                unsubscribe()
+
     async def _run_worker(self) -> None:
         while True:
             key = await self._queue.get()
@@ -182,9 +194,11 @@ class Controller(Generic[K]):
                 outcome = AttemptOutcome.LATER
                 self._succeeded(key)
                 self._queue.add_after(key, max(after, SHORTEST_WAIT))
-            case ReconcileRefused(why):
+            case ReconcileRefused(why, again_in):
                 outcome = AttemptOutcome.REFUSED
                 self._queue.forget(key)
+                if again_in is not None:
+                    self._queue.add_after(key, again_in)
                 if self._is_new_cause(key, why):
                     _log.warning("reconcile was refused", why=why)
             case Exception() as error:

@@ -1,4 +1,4 @@
-"""A cache of one kind that also handles kinds the server does not serve.
+"""A cache of one kind that also handles kinds the server does not serve, and all those of a role.
 
 A kind that is not served has no objects; the informer waits for its definition to be installed, and
 reports one that is missing unless it is optional.
@@ -16,6 +16,7 @@ from libs.kube.resources import Resource, Selection
 from libs.kube.views import Object
 from libs.runtime.clock import jittered
 from libs.runtime.env import Env
+from libs.runtime.service import Service
 
 SERVED_POLL_INTERVAL: Final = 10.0
 """Seconds between checks whether a kind is served."""
@@ -125,10 +126,47 @@ class Informer(Generic[V]):
         return True
 
 
-def informers(
-    resources: Mapping[str, Resource[V]], kube: Kube, *, env: Env
-) -> Mapping[str, Informer[V]]:
-    return {kind: Informer(kube, resource, env=env) for kind, resource in resources.items()}
+class InformerSet:
+    """The informers of a role, in the order in which they were added."""
+
+    def __init__(self, kube: Kube, *, env: Env) -> None:
+        self._kube = kube
+        self._env = env
+        self._added: list[Informer[Any]] = []
+
+    def add(
+        self,
+        resource: Resource[V],
+        *,
+        indexes: Mapping[str, IndexFunc[V]] | None = None,
+        **selection: Unpack[Selection],
+    ) -> Informer[V]:
+        informer = Informer(self._kube, resource, env=self._env, indexes=indexes, **selection)
+        self._added.append(informer)
+        return informer
+
+    def add_each(self, resources: Mapping[str, Resource[V]]) -> Mapping[str, Informer[V]]:
+        """Add an informer of each kind; return them by kind."""
+        return {kind: self.add(resource) for kind, resource in resources.items()}
+
+    def all(self) -> tuple[Informer[Any], ...]:
+        return tuple(self._added)
+
+    def why_not_synced(self) -> str:
+        """Return why informers have no first list yet; empty when all have one."""
+        return "; ".join(why for informer in self._added if (why := informer.why_not_synced))
+
+    def follow(self, service: Service) -> None:
+        """Follow all kinds until the service stops; it is ready once all are known and defined."""
+        run_informers(self._added, service)
+        service.ready_when("sources", lambda: self.why_not_synced() or None)
+        service.ready_when("definitions", lambda: missing_definitions(self._added) or None)
+
+
+def run_informers(followed: Iterable[Informer[Any]], service: Service) -> None:
+    """Run these until the service stops; readiness does not ask for them."""
+    for informer in followed:
+        service.run_forever(f"follow {informer.name}", informer.run())
 
 
 def missing_definitions(followed: Iterable[Informer[Any]]) -> str:

@@ -1,13 +1,15 @@
 """Kinds of objects: their paths and views. Custom kinds are described by their owners."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, cast
 
 import msgspec
 
 from libs.kube import views
+from libs.kube.views.lean import Unmanaged
 
 V = TypeVar("V", bound=views.Object)
+W = TypeVar("W", bound=views.Object)
 
 
 class Selection(TypedDict, total=False):
@@ -47,6 +49,10 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     def may_be_absent(self) -> bool:
         """Whether a server may not serve the kind."""
         return self.optional or self.is_custom
+
+    def viewed_as(self, view: type[W]) -> "Resource[W]":
+        """Return the kind for a reader of other fields."""
+        return cast("Resource[W]", msgspec.structs.replace(self, view=view))
 
     def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the path of an object, or of the collection without a name."""
@@ -105,14 +111,10 @@ class CustomKind(Protocol):
     def plural(self) -> str: ...
 
 
-class CustomObject(views.Object, frozen=True, kw_only=True):
+class CustomObject(Unmanaged, frozen=True, kw_only=True):
     """A custom object without its managed fields."""
 
     spec: Any = None
-
-    def __post_init__(self) -> None:
-        lean = msgspec.structs.replace(self.metadata, managed_fields=())
-        msgspec.structs.force_setattr(self, "metadata", lean)
 
 
 def custom_resource(kind: CustomKind, view: type[V], *, optional: bool = False) -> Resource[V]:

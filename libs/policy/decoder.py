@@ -6,7 +6,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from libs.policy.findings import Finding, Severity, printable, quote_value
+from libs.contracts.words import excerpt
+from libs.policy.findings import Finding, Severity, quote_value
 from libs.policy.shapes import (
     About,
     Field,
@@ -126,7 +127,7 @@ class PolicyDecoder:
         for name, value in given.items():
             if name not in known:
                 self.add_finding(
-                    f"{path}.{printable(str(name))}",
+                    f"{path}.{excerpt(str(name))}",
                     quote_value(value),
                     "is not a field of this kind",
                     "check the spelling, or remove it",
@@ -220,7 +221,7 @@ class PolicyDecoder:
         items = cast("Shape", shape.items)
         decoded: dict[str, Any] = {}
         for key, key_value in value.items():
-            entry_path = f"{path}[{printable(str(key))}]"
+            entry_path = f"{path}[{excerpt(str(key))}]"
             if not isinstance(key, str) or not _is_valid_unicode(key):
                 problem = "has a key that is not a string"
                 self.reject(key_value, entry_path, problem, "use a string as the key")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from libs.contracts.numbers import parse_version
 from libs.policy.findings import Finding, quote_value
 from libs.policy.images import image_finding
 from libs.policy.kinds.common import Image
@@ -116,5 +117,5 @@ def _image(image: Image, path: str) -> Iterator[Finding]:
 def _needs_open_modules(version: str) -> bool:
     if version.startswith("sha256:"):
         return True
-    found = re.match(r"v?([0-9]{1,9})\.([0-9]{1,9})(?:\.([0-9]{1,9}))?", version, re.ASCII)
-    return found is not None and tuple(int(part or 0) for part in found.groups()) >= _OPEN_ONLY_FROM
+    numbers = parse_version(version)
+    return len(numbers) > 1 and numbers >= _OPEN_ONLY_FROM

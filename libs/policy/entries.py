@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from libs.contracts.words import first_few
 from libs.policy.findings import (
     Acceptance,
     Finding,
@@ -61,11 +62,11 @@ def about_name(
 
 def uncovered_nodes(uncovered: Sequence[str]) -> Finding:
     """Return the finding about GPU nodes that no NVIDIADriver selects."""
-    more = f" and {len(uncovered) - 1} more" if len(uncovered) > 1 else ""
     return Finding(
         severity=Severity.WARNING,
         field="spec.driver.useNvidiaDriverCRD",
         value="true",
-        problem=f"leaves GPU nodes without a driver: no NVIDIADriver selects {uncovered[0]}{more}",
+        problem="leaves GPU nodes without a driver: no NVIDIADriver selects"
+        f" {first_few(uncovered, 1)}",
         remedy="create one that selects them, or one with spec.default true",
     )

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-MAX_VALUE_LENGTH = 80
-"""Maximum number of characters of a value in a finding."""
+from libs.contracts.words import excerpt
 
 
 class Severity(StrEnum):
@@ -62,15 +61,8 @@ def quote_value(value: Any) -> str:
     if isinstance(value, int):
         return str(value) if abs(value) < 2**63 else "a number of more than 64 bits"
     if isinstance(value, str):
-        return f'"{printable(value)}"'
-    return printable(str(value)) if isinstance(value, float) else f"a {type(value).__name__}"
-
-
-def printable(text: str, limit: int = MAX_VALUE_LENGTH) -> str:
-    """Return text that is safe to show: shortened, valid Unicode, no control characters."""
-    short = text if len(text) <= limit else f"{text[: limit - 1]}…"
-    clean = short.encode("utf-8", "replace").decode()
-    return "".join(letter if letter.isprintable() else "?" for letter in clean)
+        return f'"{excerpt(value)}"'
+    return excerpt(str(value)) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
 class Acceptance(StrEnum):

@@ -36,9 +36,3 @@ def name_fields(findings: Iterable[Finding]) -> str:
     ]
     more = [f"and {len(paths) - _NAMED} more"] if len(paths) > _NAMED else []
     return ", ".join([*names, *more])
-
-
-def list_first(texts: Sequence[str], count: int) -> str:
-    """List the first texts and count the rest."""
-    more = [f"and {len(texts) - count} more"] if len(texts) > count else []
-    return "; ".join([*texts[:count], *more])

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from libs.contracts.facts import NextKernel
+from libs.contracts.words import excerpt
 from libs.policy.digest import driver_label, target_digest
-from libs.policy.findings import Finding, printable
+from libs.policy.findings import Finding
 from libs.policy.variants import KERNEL_LABEL, known_variant, variant_image
 from libs.policy.wanted import InstallMethod, WantedDriver
 
@@ -26,7 +27,7 @@ def next_kernel_problem(
     """
     if kernel is None or not kernel.release:
         return ""
-    release = printable(kernel.release, _LONGEST)
+    release = excerpt(kernel.release, _LONGEST)
     origin = "the default boot entry" if kernel.by_boot_entry else "the newest installed kernel"
     asked = ", and the system asks for a reboot" if kernel.reboot_required else ""
     after = f"the next boot runs kernel {release} ({origin}{asked})"

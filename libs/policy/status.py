@@ -6,15 +6,16 @@ the GPU Operator lacks (operand, node, remedy) follow.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
+from libs.contracts.words import first_sentences
 from libs.policy.findings import Acceptance, Finding, PolicyVerdict, Severity
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
-from libs.policy.listing import list_findings, list_first, name_fields
+from libs.policy.listing import list_findings, name_fields
 from libs.policy.pool import Pools
 from libs.policy.readiness import (
     Observation,
@@ -56,6 +57,11 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """Empty for a kind without `status.state`."""
     conditions: tuple[StatusCondition, ...]
+
+    def with_conditions(self, *more: StatusCondition | None) -> Self:
+        """Return the status with those of the conditions that there are."""
+        found = (each for each in more if each is not None)
+        return msgspec.structs.replace(self, conditions=(*self.conditions, *found))
 
 
 class _Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,4 +305,4 @@ def _accepted(verdict: PolicyVerdict, errors: Sequence[Finding]) -> StatusCondit
 
 
 def _list_problems(problems: Sequence[ReadinessProblem]) -> str:
-    return list_first([str(problem) for problem in problems], 5)
+    return first_sentences(map(str, problems), 5)

@@ -11,9 +11,11 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.policy.kinds.strategy import CordonedNodes
 from libs.policy.wanted import InstallMethod
+from libs.rollout.cordons import has_adopted_cordon, is_only_our_cordon
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.failed_gpus import failed_gpu_wait
 from libs.rollout.mig_at_rest import is_divided, is_refused
+from libs.rollout.node_case import NodeCase
 from libs.rollout.node_driver import (
     Goal,
     driver_pod_of,
@@ -22,7 +24,6 @@ from libs.rollout.node_driver import (
     passed_evidence,
     starts_by_hand,
 )
-from libs.rollout.node_writes import has_adopted_cordon, is_only_our_cordon
 from libs.rollout.preflight_check import (
     build_check,
     needs_image,
@@ -31,7 +32,7 @@ from libs.rollout.preflight_check import (
 )
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import Build, PoolView
+from libs.rollout.views.pool import Build
 from libs.rollout.wait_reasons import AGENT_LATE, unheard_wait, wait
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
@@ -42,19 +43,17 @@ _VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
 _SKIP = CordonedNodes.SKIP
 
 
-def choose_operation(
-    node: NodeView, record: NodeRecord | None, pool: PoolView, build: Build, now: Instant
-) -> Operation | Wait:
+def choose_operation(case: NodeCase, build: Build) -> Operation | Wait:
     """Return the lightest sound operation; a wait while the machine's contents are unknown."""
-    if pool.method is _PRE_INSTALLED:
-        return _pre_installed(node, build, now)
-    if is_joining(node, record):
-        return _first_operation(node, pool, now)
-    if pool.method is _HOST:
+    if case.pool.method is _PRE_INSTALLED:
+        return _pre_installed(case, build)
+    if is_joining(case.node, case.record):
+        return _first_operation(case)
+    if case.pool.method is _HOST:
         return Operation.INSTALL
-    if is_restart_only(node, record, build):
+    if is_restart_only(case, build):
         return Operation.RESTART
-    if build.label in (node.driver_label, _proven_label(record)):
+    if build.label in (case.node.driver_label, _proven_label(case.record)):
         return Operation.SAME_LABEL
     return _UPGRADE
 
@@ -64,31 +63,31 @@ def _proven_label(record: NodeRecord | None) -> str:
     return record.evidence.label if record is not None and record.evidence is not None else ""
 
 
-def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wait:
-    loaded = node.loaded
-    ours = bool(node.driver_pods) or (loaded is not None and not loaded.preinstalled)
-    if ours and node.driver_label not in ("", build.label):
+def _pre_installed(case: NodeCase, build: Build) -> Operation | Wait:
+    loaded = case.node.loaded
+    ours = bool(case.node.driver_pods) or (loaded is not None and not loaded.preinstalled)
+    if ours and case.node.driver_label not in ("", build.label):
         return Operation.REMOVE
     if loaded is not None:
         return Operation.VALIDATE
-    if not node.modules_reported:
-        return machine_unknown_wait(now)
+    if not case.node.modules_reported:
+        return machine_unknown_wait(case.now)
     return wait(
         WaitCode.TARGET_MISSING,
         "the policy expects a pre-installed driver, but none is loaded",
-        now,
+        case.now,
         who="the administrator of the machine, or the author of the policy",
     )
 
 
-def _first_operation(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
+def _first_operation(case: NodeCase) -> Operation | Wait:
     """Return the first operation; only a machine known to be empty needs no evictions."""
-    occupied = is_occupied(node)
+    occupied = is_occupied(case.node)
     if occupied is None:
-        return machine_unknown_wait(now)
+        return machine_unknown_wait(case.now)
     if not occupied:
         return Operation.BRING_UP
-    return Operation.INSTALL if pool.method is _HOST else Operation.TAKE_OVER
+    return Operation.INSTALL if case.pool.method is _HOST else Operation.TAKE_OVER
 
 
 def machine_unknown_wait(now: Instant) -> Wait:
@@ -96,93 +95,80 @@ def machine_unknown_wait(now: Instant) -> Wait:
     return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
 
 
-def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> bool:
+def is_restart_only(case: NodeCase, build: Build) -> bool:
     """Whether the modules may stay loaded: the same installation, in the proven version.
 
     docs/states.md#v-restart
     """
-    if record is None or record.asked or node.safe_load or not build.install_digest:
+    if case.record is None or case.record.asked or case.node.safe_load or not build.install_digest:
         return False
-    if not (is_divided(node, record) or is_refused(node, record)):
+    if not (is_divided(case.node, case.record) or is_refused(case.node, case.record)):
         return False  # pods have to leave before the GPUs are divided
-    evidence, pod, loaded = passed_evidence(node, record), driver_pod_of(node), node.loaded
+    evidence, pod, loaded = (
+        passed_evidence(case.node, case.record),
+        driver_pod_of(case.node),
+        case.node.loaded,
+    )
     return (
         evidence is not None
-        and evidence.boot_id == node.boot_id
+        and evidence.boot_id == case.node.boot_id
         and pod is not None
         and pod.install_digest == build.install_digest
         and loaded is not None
         and loaded.version == evidence.driver_version
-        and build.label != node.driver_label
+        and build.label != case.node.driver_label
     )
 
 
-def start_candidate(
-    node: NodeView, record: NodeRecord | None, pool: PoolView, goal: Goal, now: Instant
-) -> Candidate | Wait:
-    operation = choose_operation(node, record, pool, goal.build, now)
+def start_candidate(case: NodeCase, goal: Goal) -> Candidate | Wait:
+    operation = choose_operation(case, goal.build)
     if isinstance(operation, Wait):
         return operation
     if operation is _VALIDATE:
-        return validation_candidate(node, pool, goal, now)
+        return validation_candidate(case, goal)
     if operation is _REMOVE:
-        return removal_candidate(node, record, pool, now)
-    checked = needs_preflight(node, operation)
-    obstacle = _obstacle(
-        node, record, pool, now, operation=operation, target=goal.target, checked=checked
-    )
+        return removal_candidate(case)
+    checked = needs_preflight(case.node, operation)
+    obstacle = _obstacle(case, operation=operation, target=goal.target, checked=checked)
     if obstacle is not None:
         return obstacle
     image = goal.build.image if checked and needs_image(operation) else ""
-    check = build_check(node, pool, goal.build, prefetch=bool(image)) if checked else None
+    check = build_check(case, goal.build, prefetch=bool(image)) if checked else None
     return Candidate(
         operation=operation,
         target=goal.target,
         label=goal.label,
-        outside=_outside(node, record, goal.target),
-        by_hand=starts_by_hand(node, record),
+        outside=_outside(case, goal.target),
+        by_hand=starts_by_hand(case.node, case.record),
         check=check,
         image=image,
     )
 
 
-def validation_candidate(
-    node: NodeView, pool: PoolView, goal: Goal, now: Instant
-) -> Candidate | Wait:
+def validation_candidate(case: NodeCase, goal: Goal) -> Candidate | Wait:
     """Return the candidate that validates the running driver, whatever skip label and back-off."""
-    obstacle = _not_ready_wait(node, now) or _agent_wait(node, pool, _VALIDATE, now, checked=False)
+    obstacle = _not_ready_wait(case) or _agent_wait(case, _VALIDATE, checked=False)
     return obstacle or Candidate(
         operation=_VALIDATE, target=goal.target, label=goal.label, outside=True, by_hand=True
     )
 
 
-def removal_candidate(
-    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
-) -> Candidate | Wait:
+def removal_candidate(case: NodeCase) -> Candidate | Wait:
     """Return the candidate that removes the driver of the node."""
-    checked = needs_preflight(node, _REMOVE)
-    check = build_check(node, pool, None) if checked else None
-    obstacle = _obstacle(node, record, pool, now, operation=_REMOVE, target="", checked=checked)
+    checked = needs_preflight(case.node, _REMOVE)
+    check = build_check(case, None) if checked else None
+    obstacle = _obstacle(case, operation=_REMOVE, target="", checked=checked)
     return obstacle or Candidate(operation=_REMOVE, target="", label="", check=check)
 
 
-def _obstacle(
-    node: NodeView,
-    record: NodeRecord | None,
-    pool: PoolView,
-    now: Instant,
-    *,
-    operation: Operation,
-    target: str,
-    checked: bool,
-) -> Wait | None:
+def _obstacle(case: NodeCase, *, operation: Operation, target: str, checked: bool) -> Wait | None:
     return (
-        _skipped_wait(node, record, pool, now)
-        or (failed_gpu_wait(node, record, now) if operation is not _REMOVE else None)
-        or _back_off_wait(record, target, now)
-        or _not_ready_wait(node, now)
-        or _agent_wait(node, pool, operation, now, checked=checked)
-        or (unevictable_wait(node, pool, now) if checked else None)
+        _skipped_wait(case)
+        or (failed_gpu_wait(case) if operation is not _REMOVE else None)
+        or _back_off_wait(case.record, target, case.now)
+        or _not_ready_wait(case)
+        or _agent_wait(case, operation, checked=checked)
+        or (unevictable_wait(case) if checked else None)
     )
 
 
@@ -192,29 +178,27 @@ def is_broken(record: NodeRecord) -> bool:
     return changed and (record.evidence is None or not record.evidence.passed)
 
 
-def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
+def _outside(case: NodeCase, target: str) -> bool:
     """Whether the node failed on an earlier target and has had no proven driver since.
 
     The record of an adopted node does not show that: it was started only as far as its labels say.
     """
-    if record is None or (record.evidence is not None and record.evidence.passed):
+    if case.record is None or (case.record.evidence is not None and case.record.evidence.passed):
         return False
-    has_failed = record.unproven and (record.started or bool(node.driver_label))
-    return record.outside or (has_failed and record.target != target)
+    has_failed = case.record.unproven and (case.record.started or bool(case.node.driver_label))
+    return case.record.outside or (has_failed and case.record.target != target)
 
 
-def _skipped_wait(
-    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
-) -> Wait | None:
+def _skipped_wait(case: NodeCase) -> Wait | None:
     """Return the wait for a label or a cordon."""
-    if node.skip:
-        who = f"an administrator, by `sluice upgrade unskip {node.name}`"
-        return wait(WaitCode.SKIPPED, "the node has the skip label", now, who=who)
-    skips_cordoned = pool.strategy.cordoned_nodes is _SKIP
-    if skips_cordoned and node.cordoned and not _cordon_is_ours(node, record):
+    if case.node.skip:
+        who = f"an administrator, by `sluice upgrade unskip {case.node.name}`"
+        return wait(WaitCode.SKIPPED, "the node has the skip label", case.now, who=who)
+    skips_cordoned = case.pool.strategy.cordoned_nodes is _SKIP
+    if skips_cordoned and case.node.cordoned and not _cordon_is_ours(case.node, case.record):
         detail = "the node is cordoned, and the strategy skips cordoned nodes"
-        who = f"an administrator, by `kubectl uncordon {node.name}`"
-        return wait(WaitCode.SKIPPED, detail, now, who=who)
+        who = f"an administrator, by `kubectl uncordon {case.node.name}`"
+        return wait(WaitCode.SKIPPED, detail, case.now, who=who)
     return None
 
 
@@ -231,29 +215,27 @@ def _cordon_is_ours(node: NodeView, record: NodeRecord | None) -> bool:
     return is_only_our_cordon(node) or (record is not None and has_adopted_cordon(node, record))
 
 
-def _not_ready_wait(node: NodeView, now: Instant) -> Wait | None:
-    if node.ready:
+def _not_ready_wait(case: NodeCase) -> Wait | None:
+    if case.node.ready:
         return None
-    return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
+    return wait(WaitCode.NOT_READY, "the Node is not Ready", case.now)
 
 
-def _agent_wait(
-    node: NodeView, pool: PoolView, operation: Operation, now: Instant, *, checked: bool
-) -> Wait | None:
+def _agent_wait(case: NodeCase, operation: Operation, *, checked: bool) -> Wait | None:
     """Return the wait for a required agent that is missing, silent or too old."""
-    bus_down = now.visibility.bus_down_since
+    bus_down = case.now.visibility.bus_down_since
     if bus_down is not None:
-        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
+        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", case.now)
     for name, kinds in _required_components(
-        operation, on_host=pool.method is _HOST, checked=checked
+        operation, on_host=case.pool.method is _HOST, checked=checked
     ):
-        component = node.components.get(name)
-        if component is None or component.last_beat is None or component.is_silent(now.at):
-            return unheard_wait(name, component, now)
+        component = case.node.components.get(name)
+        if component is None or component.last_beat is None or component.is_silent(case.now.at):
+            return unheard_wait(name, component, case.now)
         if not component.capabilities.issuperset(kinds):
             lacking = ", ".join(kind for kind in kinds if kind not in component.capabilities)
             detail = f"the {name} agent does not support {lacking}: upgrade the agent"
-            return wait(WaitCode.AGENT_SILENT, detail, now)
+            return wait(WaitCode.AGENT_SILENT, detail, case.now)
     return None
 
 

@@ -4,10 +4,9 @@ docs/states.md#failed-gpus
 """
 
 from libs.contracts.gpus import GpuIdentity
-from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import Wait
-from libs.rollout.node_writes import current_record
-from libs.rollout.views.fleet import Instant
+from libs.rollout.node_case import NodeCase
 from libs.rollout.views.machine import FailedGpu
 from libs.rollout.views.node import NodeView
 from libs.rollout.wait_reasons import wait
@@ -16,12 +15,12 @@ _DESCRIBED = 3
 """The number of failed GPUs that a wait describes; it counts the others."""
 
 
-def failed_gpu_wait(node: NodeView, record: NodeRecord | None, now: Instant) -> Wait | None:
+def failed_gpu_wait(case: NodeCase) -> Wait | None:
     """Return the wait of a node with a failed GPU, unless a person requested its upgrade."""
-    failed = node.failed_gpus
-    if not failed or node.requested or (record is not None and record.asked):
+    failed = case.node.failed_gpus
+    if not failed or case.node.requested or (case.record is not None and case.record.asked):
         return None
-    return wait(WaitCode.GPU_FAILED, describe_failed_gpus(failed), now)
+    return wait(WaitCode.GPU_FAILED, describe_failed_gpus(failed), case.now)
 
 
 def describe_failed_gpus(failed: tuple[FailedGpu, ...]) -> str:
@@ -40,7 +39,7 @@ def failed_before(node: NodeView) -> tuple[GpuIdentity, ...]:
     A GPU that failed in an attempt without a proof since then had not: another attempt must not
     accept what the first one broke. The last verdict counts, also one of an earlier boot.
     """
-    record = current_record(node)
+    record = node.current_record
     is_unproven = record is not None and record.unproven and record.evidence is None
     if record is not None and is_unproven and record.failed_gpus is not None:
         return record.failed_gpus

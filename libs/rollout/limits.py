@@ -5,11 +5,13 @@ of them; a bus outage extends those of states that a report would end. Capacity 
 data only (docs/states.md#freshness).
 """
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
 
@@ -36,22 +38,42 @@ BACK_OFF: Final = 600.0
 LONGEST_BACK_OFF: Final = 6 * 3600.0
 
 
-def deadline(state: UpgradeState, pool: PoolView, now: Instant) -> float | None:
+class FlightState(msgspec.Struct, frozen=True):
+    """A state of a node under a lease."""
+
+    seconds: Callable[[UpgradePolicy], float]
+    """How long it may last; 0: without limit."""
+    waits_for: WaitCode
+    """What a node waits for in it, where nothing more specific is known."""
+    ends_by_report: bool = False
+    """A report of an agent ends it: an outage of the bus, which holds reports up, extends it."""
+
+
+IN_FLIGHT: Final[Mapping[str, FlightState]] = {
+    UpgradeState.WAIT_FOR_JOBS_REQUIRED: FlightState(
+        lambda upgrade: upgrade.wait_for_completion.timeout_seconds, WaitCode.JOBS
+    ),
+    UpgradeState.POD_DELETION_REQUIRED: FlightState(
+        lambda upgrade: (upgrade.gpu_pod_deletion or upgrade.pod_deletion).timeout_seconds,
+        WaitCode.EVICTION,
+    ),
+    UpgradeState.DRAIN_REQUIRED: FlightState(
+        lambda upgrade: upgrade.drain.timeout_seconds, WaitCode.EVICTION
+    ),
+    UpgradeState.POD_RESTART_REQUIRED: FlightState(
+        lambda _: DRIVER_START, WaitCode.UNLOAD, ends_by_report=True
+    ),
+    UpgradeState.VALIDATION_REQUIRED: FlightState(
+        lambda _: VALIDATION, WaitCode.VALIDATION, ends_by_report=True
+    ),
+}
+"""The states of docs/states.md#upgrade in which a node has a lease."""
+
+
+def deadline(state: str, pool: PoolView, now: Instant) -> float | None:
     """Return when a state that begins now times out; None: never."""
-    upgrade = pool.upgrade
-    match state:
-        case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
-            seconds = float(upgrade.wait_for_completion.timeout_seconds)
-        case UpgradeState.POD_DELETION_REQUIRED:
-            seconds = float((upgrade.gpu_pod_deletion or upgrade.pod_deletion).timeout_seconds)
-        case UpgradeState.DRAIN_REQUIRED:
-            seconds = float(upgrade.drain.timeout_seconds)
-        case UpgradeState.POD_RESTART_REQUIRED:
-            seconds = DRIVER_START
-        case UpgradeState.VALIDATION_REQUIRED:
-            seconds = VALIDATION
-        case _:
-            seconds = 0.0
+    facts = IN_FLIGHT.get(state)
+    seconds = 0.0 if facts is None else facts.seconds(pool.upgrade)
     return now.at + seconds if seconds else None
 
 

@@ -7,12 +7,11 @@ from libs.contracts.commands import CommandKind
 from libs.contracts.identities import Writer
 from libs.contracts.node import MigState, NodeRecord, Operation, WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
-from libs.rollout.node_writes import unchanged_cordon, write_step
+from libs.rollout.node_case import NodeCase
+from libs.rollout.node_writes import NodeChange, write_step
 from libs.rollout.preflight_check import unevictable_wait
-from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import AGENT_LATE, unheard_wait, wait
 
 _OF_LABEL = "an administrator, by another value of the label nvidia.com/mig.config"
@@ -43,35 +42,33 @@ def is_refused(node: NodeView, record: NodeRecord) -> bool:
     )
 
 
-def divide_at_rest(
-    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, *, proven: bool
-) -> NodeOutcome:
+def divide_at_rest(case: NodeCase, record: NodeRecord, *, proven: bool) -> NodeOutcome:
     """Return what the division of the GPUs needs; None: nothing.
 
     `proven`: the evidence covers the driver that runs; otherwise facts alone show the division.
     """
-    wanted = node.mig
+    wanted = case.node.mig
     if wanted is None:
-        return _set_state(node, record, None, now)
+        return _set_state(case, record, None)
     if wanted.error:
-        return _set_state(node, record, MigState.FAILED, now) or wait(
-            WaitCode.MIG, wanted.error, now, who=_OF_LABEL
+        return _set_state(case, record, MigState.FAILED) or wait(
+            WaitCode.MIG, wanted.error, case.now, who=_OF_LABEL
         )
-    if wanted.applied or (proven and is_divided(node, record)):
-        return _set_state(node, record, MigState.SUCCESS, now)
-    if is_refused(node, record):
+    if wanted.applied or (proven and is_divided(case.node, record)):
+        return _set_state(case, record, MigState.SUCCESS)
+    if is_refused(case.node, record):
         detail = f"the GPUs could not be divided as {wanted.config}: {record.mig_failed}"
-        return _set_state(node, record, MigState.FAILED, now) or wait(
-            WaitCode.MIG, detail, now, who=_OF_LABEL
+        return _set_state(case, record, MigState.FAILED) or wait(
+            WaitCode.MIG, detail, case.now, who=_OF_LABEL
         )
-    pending = _set_state(node, record, MigState.PENDING, now)
+    pending = _set_state(case, record, MigState.PENDING)
     if pending is not None:
         return pending
     if wanted.applied is None:
         detail = "the discovery agent has not reported how the GPUs are divided since the last boot"
-        return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
-    return _obstacle(node, record, pool, now) or Candidate(
-        operation=Operation.MIG, target="", label=node.driver_label
+        return wait(WaitCode.AGENT_SILENT, detail, case.now, who=AGENT_LATE)
+    return _obstacle(case, record) or Candidate(
+        operation=Operation.MIG, target="", label=case.node.driver_label
     )
 
 
@@ -97,40 +94,37 @@ def describe_mig_state(wanted: WantedMig | None, record: NodeRecord | None, stat
     return f"MIG configuration {wanted.config}: {state}{more and f'; {more}'}"
 
 
-def _set_state(
-    node: NodeView, record: NodeRecord, state: MigState | None, now: Instant
-) -> Step | None:
+def _set_state(case: NodeCase, record: NodeRecord, state: MigState | None) -> Step | None:
     """Write the label, if it is another; None: it is right."""
-    is_ours = node.is_owned(NodeField.MIG_STATE)
-    if (not is_ours) if state is None else node.mig_state == state:
+    is_ours = case.node.is_owned(NodeField.MIG_STATE)
+    if (not is_ours) if state is None else case.node.mig_state == state:
         return None
     return write_step(
-        node,
-        record,
-        now,
-        because=describe_mig_state(node.mig, record, state or ""),
-        lease=None,
-        cordon=unchanged_cordon(node),
-        mig_state=state or "",
+        case,
+        NodeChange(
+            because=describe_mig_state(case.node.mig, record, state or ""),
+            record=record,
+            mig_state=state or "",
+        ),
     )
 
 
-def _obstacle(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait | None:
-    if now.at < record.back_off_until:
+def _obstacle(case: NodeCase, record: NodeRecord) -> Wait | None:
+    if case.now.at < record.back_off_until:
         reason = f"released, to be divided later: {record.cause or 'that took too long'}"
-        return wait(WaitCode.BACK_OFF, reason, now, record.back_off_until)
-    if not node.ready:
-        return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
-    if now.visibility.bus_down_since is not None:
-        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
+        return wait(WaitCode.BACK_OFF, reason, case.now, record.back_off_until)
+    if not case.node.ready:
+        return wait(WaitCode.NOT_READY, "the Node is not Ready", case.now)
+    if case.now.visibility.bus_down_since is not None:
+        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", case.now)
     for name, kind in _REQUIRED:
-        component = node.components.get(name)
-        if component is None or component.last_beat is None or component.is_silent(now.at):
-            return unheard_wait(name, component, now)
+        component = case.node.components.get(name)
+        if component is None or component.last_beat is None or component.is_silent(case.now.at):
+            return unheard_wait(name, component, case.now)
         if kind not in component.capabilities:
             detail = f"the {name} agent does not support {kind}: upgrade the agent"
-            return wait(WaitCode.AGENT_SILENT, detail, now)
-    return unevictable_wait(node, pool, now)
+            return wait(WaitCode.AGENT_SILENT, detail, case.now)
+    return unevictable_wait(case)
 
 
 _REQUIRED = (

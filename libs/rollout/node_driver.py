@@ -11,10 +11,10 @@ from libs.contracts.reports import Evidence
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
-from libs.rollout.views.fleet import Instant
+from libs.rollout.node_case import NodeCase
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import Build, PoolView, Readiness
+from libs.rollout.views.pool import Build, Readiness
 from libs.rollout.wait_reasons import DRIVER_SERVICE_LATE, wait
 
 _CONTAINER = InstallMethod.CONTAINER
@@ -84,14 +84,14 @@ def starts_by_hand(node: NodeView, record: NodeRecord | None) -> bool:
     )
 
 
-def current_run(node: NodeView, pool: PoolView) -> DriverRun | None:
+def current_run(case: NodeCase) -> DriverRun | None:
     """Return the run of the driver of the node's label; without a container, the loaded modules."""
-    if pool.method is not _CONTAINER:
-        loaded = node.loaded
+    if case.pool.method is not _CONTAINER:
+        loaded = case.node.loaded
         if loaded is None:
             return None
         return DriverRun(instance=f"load/{loaded.loaded_at}", started=loaded.loaded_at)
-    pod = driver_pod_of(node)
+    pod = driver_pod_of(case.node)
     if pod is None or pod.started is None:
         return None
     return DriverRun(instance=pod.instance, started=pod.started, pod_uid=pod.uid, ready=pod.ready)
@@ -173,49 +173,51 @@ def is_joining(node: NodeView, record: NodeRecord | None) -> bool:
     return record.evidence is None and not record.started and not node.driver_label
 
 
-def target_of(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
+def target_of(case: NodeCase) -> str:
     """Return the wanted target; for a joining node the last-good one while it is unproven.
 
     Before any target was proven, a joining node takes part in the rollout like any other.
     """
-    last_good = pool.constraints.last_good
-    if pool.target in pool.constraints.proven or not is_joining(node, record):
-        return pool.target
-    if pool.method is InstallMethod.PRE_INSTALLED:
-        return pool.target  # the driver came with the machine
-    build = pool.build(last_good, node.variant)
+    last_good = case.pool.constraints.last_good
+    if case.pool.target in case.pool.constraints.proven or not is_joining(case.node, case.record):
+        return case.pool.target
+    if case.pool.method is InstallMethod.PRE_INSTALLED:
+        return case.pool.target  # the driver came with the machine
+    build = case.pool.build(last_good, case.node.variant)
     exists = build is not None and build.readiness is not _MISSING
-    return last_good if exists else pool.target
+    return last_good if exists else case.pool.target
 
 
-def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal | Wait:
+def goal_of(case: NodeCase, target: str) -> Goal | Wait:
     """Return the build of this target for the node; a wait while the build is not certain."""
     if not target:
-        detail = "; ".join(pool.errors) or "the policy describes no driver that can be deployed"
-        return wait(WaitCode.TARGET_MISSING, detail, now)
-    if not node.variant:
+        detail = (
+            "; ".join(case.pool.errors) or "the policy describes no driver that can be deployed"
+        )
+        return wait(WaitCode.TARGET_MISSING, detail, case.now)
+    if not case.node.variant:
         detail = (
             "operating system and kernel of the node are not known yet, and thus its driver build"
         )
         return wait(
             WaitCode.TARGET_UNSETTLED,
             detail,
-            now,
+            case.now,
             who="an administrator of the discovery agent on that node",
         )
-    build = pool.build(target, node.variant)
+    build = case.pool.build(target, case.node.variant)
     if build is None or build.readiness is _MISSING:
         detail = build.detail if build is not None else ""
-        detail = detail or f"target {target} has no driver build for {node.variant}"
-        is_late = build is not None and pool.method is InstallMethod.CONTAINER
+        detail = detail or f"target {target} has no driver build for {case.node.variant}"
+        is_late = build is not None and case.pool.method is InstallMethod.CONTAINER
         who = DRIVER_SERVICE_LATE if is_late else None
-        return wait(WaitCode.TARGET_MISSING, detail, now, who=who)
+        return wait(WaitCode.TARGET_MISSING, detail, case.now, who=who)
     if build.readiness is _UNSETTLED:
         detail = (
             build.detail
-            or f"the driver build of target {target} for {node.variant} is being updated"
+            or f"the driver build of target {target} for {case.node.variant} is being updated"
         )
-        return wait(WaitCode.TARGET_UNSETTLED, detail, now)
+        return wait(WaitCode.TARGET_UNSETTLED, detail, case.now)
     return Goal(target=target, build=build)
 
 

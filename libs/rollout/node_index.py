@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from libs.contracts.node import NodeRecord
-from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.pool.pool_decider import PoolDecider
 from libs.rollout.views.node import NodeView
 
@@ -54,7 +53,7 @@ class NodeIndex:
         self, node: NodeView, pools: Mapping[str, PoolDecider]
     ) -> tuple[str, tuple[str, ...]]:
         """Return the governing pool (empty: none), and all pools in which the node counts."""
-        record, in_flight = current_record(node), self.in_flight.get(node.uid)
+        record, in_flight = node.current_record, self.in_flight.get(node.uid)
         selected = node.pool if node.pool in pools else ""
         governing = selected
         if record is not None and record.pool != selected and record.pool in pools:
@@ -73,7 +72,7 @@ def _governing_of_record(
     node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
 ) -> str:
     """Return the governing pool of a node with a record of another pool than the selecting one."""
-    if upgrade_lease(node) is not None:
+    if node.upgrade_lease is not None:
         return record.pool
     taken_over = pools[record.pool].view.gone and selected
     belongs = bool(node.driver_label) or not selected

@@ -8,19 +8,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from libs.contracts.node import (
     DRIVER_LABEL,
     LEASE_ANNOTATION,
     RECORD_ANNOTATION,
     STATE_LABEL,
-    LeaseOwner,
     NodeLease,
     NodeRecord,
     Operation,
     UpgradeState,
 )
 from libs.rollout import limits
+from libs.rollout.cordons import has_adopted_cordon, unchanged_cordon
 from libs.rollout.decision import (
     Action,
     NodeApplyConfiguration,
@@ -29,11 +31,10 @@ from libs.rollout.decision import (
     Step,
     WriteNode,
 )
+from libs.rollout.node_case import NodeCase
 from libs.rollout.step_times import time_taken
-from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.views.pool import PoolView
 
 _KEYS: Final = {
     NodeField.STATE: STATE_LABEL,
@@ -42,57 +43,33 @@ _KEYS: Final = {
     NodeField.RECORD: RECORD_ANNOTATION,
 }
 
-ENGINE_OWNERS: Final = frozenset({LeaseOwner.UPGRADE, LeaseOwner.MIG})
-"""The owners of leases that the engine takes and ends."""
-
-NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
-"""A lease for one of these operations does not make its node unavailable."""
-
 RESTING_STATES: Final = frozenset(
     {UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED, UpgradeState.UPGRADE_REQUIRED}
 )
 """States of a node at rest."""
 
 
-def current_record(node: NodeView) -> NodeRecord | None:
-    """Return the record, unless it belongs to an earlier Node of the same name."""
-    record = node.record
-    return record if isinstance(record, NodeRecord) and record.node_uid == node.uid else None
-
-
-def current_lease(node: NodeView) -> NodeLease | None:
-    """Return the lease, unless it belongs to an earlier Node of the same name."""
-    lease = node.lease
-    return lease if isinstance(lease, NodeLease) and lease.node_uid == node.uid else None
-
-
-def upgrade_lease(node: NodeView) -> NodeLease | None:
-    """Return the lease if the engine owns it."""
-    lease = current_lease(node)
-    return lease if lease and lease.owner in ENGINE_OWNERS else None
-
-
-def updated_record(record: NodeRecord, node: NodeView, now: Instant, **changes: Any) -> NodeRecord:
+def updated_record(case: NodeCase, record: NodeRecord, **changes: Any) -> NodeRecord:
     """Return the changed record, valid since now, in this boot and under this epoch."""
-    fields = {"since": now.at, "boot_id": node.boot_id, "epoch": now.epoch, "node_uid": node.uid}
-    return msgspec.structs.replace(record, **{**fields, "deadline_renewed": False, **changes})
+    fields = {
+        "since": case.now.at,
+        "boot_id": case.node.boot_id,
+        "epoch": case.now.epoch,
+        "node_uid": case.node.uid,
+    }
+    return replace(record, **{**fields, "deadline_renewed": False, **changes})
 
 
 def record_in_state(
-    state: UpgradeState,
-    record: NodeRecord,
-    node: NodeView,
-    pool: PoolView,
-    now: Instant,
-    **changes: Any,
+    case: NodeCase, state: UpgradeState, record: NodeRecord, **changes: Any
 ) -> NodeRecord:
     """Return the record in a state that begins now, with the deadline of that state."""
     fields = {
         "state": state,
-        "deadline": limits.deadline(state, pool, now),
-        "frozen_seconds": pool.constraints.frozen_seconds,
+        "deadline": limits.deadline(state, case.pool, case.now),
+        "frozen_seconds": case.pool.constraints.frozen_seconds,
     }
-    return updated_record(record, node, now, **{**fields, **changes})
+    return updated_record(case, record, **{**fields, **changes})
 
 
 def current_driver_pod(node: NodeView) -> DriverPod | None:
@@ -102,118 +79,102 @@ def current_driver_pod(node: NodeView) -> DriverPod | None:
     return pods[0] if pods else None
 
 
-def unchanged_cordon(node: NodeView) -> bool | None:
-    """Return the value to apply so that the cordon stays as it is."""
-    return True if node.is_owned(NodeField.CORDON) and node.cordoned else None
-
-
-def is_only_our_cordon(node: NodeView) -> bool:
-    return node.is_owned(NodeField.CORDON) and not node.other_managers(NodeField.CORDON)
-
-
-def has_adopted_cordon(node: NodeView, record: NodeRecord) -> bool:
-    """Whether the cordon is still the one of the adopted upgrade.
-
-    We co-own an adopted cordon. A manager that removes or sets it anew ends our share.
-    """
-    return record.cordon_adopted and node.is_owned(NodeField.CORDON)
-
-
-def cordon_at_release(node: NodeView, record: NodeRecord, *, proven: bool) -> bool | None:
-    """Return the value that drops our cordon; another owner's stays (docs/states.md#writes).
-
-    A node that had failed stays cordoned until its driver is proven.
-    """
-    if node.keep_cordoned or (record.unproven and not proven):
-        return unchanged_cordon(node)
-    if has_adopted_cordon(node, record) and node.cordoned and not node.initially_cordoned:
-        return False
-    return None
-
-
-def needs_cordon(record: NodeRecord) -> bool:
-    return record.operation not in NON_DISRUPTIVE
-
-
-def record_for_restart(
-    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, **changes: Any
-) -> NodeRecord:
+def record_for_restart(case: NodeCase, record: NodeRecord, **changes: Any) -> NodeRecord:
     """Return the record back in the state that starts the driver; what came after is void.
 
     Loaded modules have to be unloaded again, for which operands are paused again.
     """
-    old = current_driver_pod(node)
-    loaded = node.loaded is not None and record.operation is not Operation.RESTART
+    old = current_driver_pod(case.node)
+    loaded = case.node.loaded is not None and record.operation is not Operation.RESTART
     state = UpgradeState.POD_RESTART_REQUIRED
     if record.operation is Operation.MIG:  # its driver is not replaced
         kept = {**changes, "old_pod_uid": "", "paused": record.paused or loaded}
-        return record_in_state(state, record, node, pool, now, **kept)
+        return record_in_state(case, state, record, **kept)
     fields = {
         "old_pod_uid": old.uid if old is not None else record.old_pod_uid,
         "paused": record.paused or loaded,
         "evidence": None,
     }
-    return record_in_state(state, record, node, pool, now, **{**fields, **changes})
+    return record_in_state(case, state, record, **{**fields, **changes})
 
 
-def write_step(
-    node: NodeView,
-    record: NodeRecord | None,
-    now: Instant,
-    *,
-    because: str,
-    lease: NodeLease | None,
-    cordon: bool | None,
-    driver_label: str | None = None,
-    initially_cordoned: bool | None = None,
-    mig_state: str | None = None,
-    taints: tuple[NodeTaint, ...] | None = None,
-    cleared: tuple[str, ...] = (),
-    lowers_capacity: bool = False,
-    notes: Sequence[Notice] = (),
-    before: Sequence[Action] = (),
-) -> Step:
-    """Build the step that writes the Node; the state label is the record's. None keeps a value.
+class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step changes on its Node. What is left out stays as it is."""
 
-    An empty `driver_label` removes the label, whoever set it.
+    because: str
+    record: NodeRecord | None
+    """Its state is that of the label; None: the node is no longer managed."""
+    lease: NodeLease | UnsetType | None = UNSET
+    """None: the engine has none afterwards."""
+    cordon: bool | UnsetType | None = UNSET
+    """True: ours. False: written outright, where another manager would keep it. None: given up."""
+    driver_label: str | None = None
+    """Empty: the label is removed, whoever set it."""
+    initially_cordoned: bool | None = None
+    mig_state: str | None = None
+    taints: tuple[NodeTaint, ...] | None = None
+    """All that the node has afterwards."""
+    cleared: tuple[str, ...] = ()
+    """Keys of labels and annotations that others set, and that the step answers."""
+    lowers_capacity: bool = False
+    """The write may make the node unavailable. The record then names the revisions that it was
+    decided on, so that the audit can tell a decision on old data."""
+    notes: Sequence[Notice] = ()
+    before: Sequence[Action] = ()
+    """They must succeed before the write: afterwards nobody would repeat them."""
 
-    `before` are actions that must succeed before the write. `lowers_capacity`: the write may make
-    the node unavailable; the record then names the revisions it was decided on.
-    """
-    previous, pod = current_record(node), current_driver_pod(node)
-    if record is not None and previous is not None:
-        pulled = None if pod is None else pod.pulled
-        record = msgspec.structs.replace(
-            record,
-            cordon_adopted=has_adopted_cordon(node, record),
-            took=time_taken(previous, record, now, pulled=pulled),
-        )
-    removed = overwritten_keys(node, *_removed_fields(node, record, lease, driver_label))
-    if lowers_capacity and record is not None:
-        seen = {name: source.revision for name, source in now.visibility.sources.items()}
-        record = msgspec.structs.replace(record, seen=seen)
+
+def write_step(case: NodeCase, change: NodeChange) -> Step:
+    """Build the step that writes the Node."""
+    node = case.node
+    lease = node.upgrade_lease if change.lease is UNSET else change.lease
+    record = _completed_record(case, change)
+    removed = overwritten_keys(node, *_removed_fields(node, change, lease))
     applied = NodeApplyConfiguration(
         state="" if record is None else record.state,
-        driver_label=_kept_label(node, record, lease) if driver_label is None else driver_label,
+        driver_label=_label_after(node, change, lease),
         lease=lease,
         record=record,
-        unschedulable=cordon,
+        unschedulable=unchanged_cordon(node) if change.cordon is UNSET else change.cordon,
         initially_cordoned=node.initially_cordoned
-        if initially_cordoned is None
-        else initially_cordoned,
-        mig_state=_kept_mig_state(node, record) if mig_state is None else mig_state,
-        taints=_kept_taints(node) if taints is None else taints,
-        cleared=tuple(dict.fromkeys((*cleared, *removed))),
+        if change.initially_cordoned is None
+        else change.initially_cordoned,
+        mig_state=_kept_mig_state(node, record) if change.mig_state is None else change.mig_state,
+        taints=_kept_taints(node) if change.taints is None else change.taints,
+        cleared=tuple(dict.fromkeys((*change.cleared, *removed))),
     )
     write = WriteNode(
-        uid=node.uid, revision=node.revision, applied=applied, lowers_capacity=lowers_capacity
+        uid=node.uid,
+        revision=node.revision,
+        applied=applied,
+        lowers_capacity=change.lowers_capacity,
     )
-    return Step(actions=(*before, write, *notes), because=because)
+    return Step(actions=(*change.before, write, *change.notes), because=change.because)
 
 
-def _kept_label(node: NodeView, record: NodeRecord | None, lease: NodeLease | None) -> str:
-    """Return the driver label if we may apply it; empty for a value of another manager."""
-    is_recorded = record is not None and node.driver_label == record.label
+def _completed_record(case: NodeCase, change: NodeChange) -> NodeRecord | None:
+    """Return the record with what every write keeps up to date."""
+    node, previous, record = case.node, case.node.current_record, change.record
+    if record is None:
+        return None
+    if previous is not None:
+        pod = current_driver_pod(node)
+        record = replace(
+            record,
+            cordon_adopted=has_adopted_cordon(node, record),
+            took=time_taken(previous, record, case.now, pulled=None if pod is None else pod.pulled),
+        )
+    if change.lowers_capacity:
+        sources = case.now.visibility.sources
+        record = replace(record, seen={name: each.revision for name, each in sources.items()})
+    return record
+
+
+def _label_after(node: NodeView, change: NodeChange, lease: NodeLease | None) -> str:
+    """Return the driver label to apply; empty for a value of another manager, who keeps it."""
+    if change.driver_label is not None:
+        return change.driver_label
+    is_recorded = change.record is not None and node.driver_label == change.record.label
     is_ours = lease is not None or is_recorded or node.is_owned(NodeField.DRIVER)
     return node.driver_label if is_ours else ""
 
@@ -238,15 +199,15 @@ def taints_without(node: NodeView, key: str) -> tuple[NodeTaint, ...] | None:
 
 
 def _removed_fields(
-    node: NodeView, record: NodeRecord | None, lease: NodeLease | None, driver_label: str | None
+    node: NodeView, change: NodeChange, lease: NodeLease | None
 ) -> Iterator[NodeField]:
     """Yield the fields that a write without them is meant to remove."""
-    if record is None and current_record(node) is not None:
+    if change.record is None and node.current_record is not None:
         yield NodeField.STATE
         yield NodeField.RECORD
-    if lease is None and upgrade_lease(node) is not None:
+    if lease is None and node.upgrade_lease is not None:
         yield NodeField.LEASE
-    if driver_label == "":
+    if change.driver_label == "":
         yield NodeField.DRIVER
 
 
@@ -256,10 +217,8 @@ def overwritten_keys(node: NodeView, *fields: NodeField) -> tuple[str, ...]:
 
 
 def mark_required(
-    node: NodeView,
+    case: NodeCase,
     record: NodeRecord,
-    pool: PoolView,
-    now: Instant,
     because: str,
     *,
     notes: tuple[Notice, ...] = (),
@@ -269,34 +228,27 @@ def mark_required(
     """Write `upgrade-required`; the node keeps running as it is until the upgrade begins."""
     fields = {
         "state": UpgradeState.UPGRADE_REQUIRED.value,
-        "pool": pool.key,
+        "pool": case.pool.key,
         "deadline": None,
         "paused": False,
         "restarts": (),
         **changes,
     }
+    required = updated_record(case, record, **fields)
     return write_step(
-        node,
-        updated_record(record, node, now, **fields),
-        now,
-        because=because,
-        lease=None,
-        cordon=unchanged_cordon(node),
-        notes=notes,
-        cleared=cleared,
+        case, NodeChange(because=because, record=required, notes=notes, cleared=cleared)
     )
 
 
-def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instant) -> Step:
+def unmark_required(case: NodeCase, record: NodeRecord, target: str) -> Step:
     """Write `upgrade-done`: the policy wants what the node runs, and that is proven."""
     done = updated_record(
+        case,
         record,
-        node,
-        now,
         state=UpgradeState.UPGRADE_DONE.value,
         operation=None,
         target=target,
-        label=node.driver_label,
+        label=case.node.driver_label,
         label_before="",
         cause="",
         outside=False,
@@ -304,11 +256,5 @@ def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instan
         back_off_until=0.0,
         back_off_seconds=0.0,
     )
-    return write_step(
-        node,
-        done,
-        now,
-        because="the policy wants the running, validated driver again",
-        lease=None,
-        cordon=unchanged_cordon(node),
-    )
+    because = "the policy wants the running, validated driver again"
+    return write_step(case, NodeChange(because=because, record=done))

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.contracts.node import LeaseOwner, NodeLease
-from libs.policy.findings import printable
-from libs.rollout.node_writes import current_lease
+from libs.contracts.words import excerpt
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 
 _MAX_TEXT: Final = 200
@@ -17,7 +16,7 @@ _MAX_TEXT: Final = 200
 
 
 def has_persons_lease(node: NodeView) -> bool:
-    lease = current_lease(node)
+    lease = node.current_lease
     return lease is not None and lease.owner is LeaseOwner.HUMAN
 
 
@@ -28,14 +27,14 @@ def claimed_by(node: NodeView) -> str:
 
 def person(lease: NodeLease) -> str:
     """Return who took a lease, or that a person did."""
-    return printable(lease.who, _MAX_TEXT) or "a person"
+    return excerpt(lease.who, _MAX_TEXT) or "a person"
 
 
 def left_out_reason(node: NodeView) -> str:
     """Return how people keep the node out of rollouts, in a few words; empty: they do not."""
     if node.excluded:
         return "excluded"
-    lease = node.claim if isinstance(node.claim, NodeLease) else current_lease(node)
+    lease = node.claim if isinstance(node.claim, NodeLease) else node.current_lease
     if lease is not None and lease.owner is LeaseOwner.HUMAN:
         return f"{person(lease)} has it"
     return "skipped" if node.skip else ""
@@ -45,10 +44,10 @@ def describe_lease(node: NodeView) -> str:
     """Return who has the node, and why."""
     if isinstance(node.lease, MalformedAnnotation):
         return "the node is leased by an unknown owner (the annotation cannot be read)"
-    lease = current_lease(node)
+    lease = node.current_lease
     if lease is None or lease.owner is not LeaseOwner.HUMAN:
         return f"the node is leased by {lease.owner.value if lease is not None else 'nobody'}"
-    reason = printable(lease.reason, _MAX_TEXT)
+    reason = excerpt(lease.reason, _MAX_TEXT)
     told = f"{person(lease)} has the node{_since(lease.since)}"
     return f"{told}: {reason}" if reason else told
 
@@ -62,7 +61,7 @@ def _since(at: float) -> str:
 
 def lease_ended_by(node: NodeView) -> str:
     """Return who can end the lease of another owner, and how."""
-    lease = current_lease(node)
+    lease = node.current_lease
     if lease is None or lease.owner is not LeaseOwner.HUMAN:
         return "the owner of the lease, or an administrator, by removing the lease"
     return f"{person(lease)} or an administrator, by `sluice lease return {node.name}`"

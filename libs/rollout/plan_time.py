@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlannedNode, PlanStop, PlanStopKind
-from libs.rollout.durations import format_duration
+from libs.contracts.words import format_duration, plural
 
 ASSUMED_JOB: Final = "assumed to go on for"
 """Is in a remark of a plan about a job, whose end is not known."""
@@ -17,10 +17,10 @@ _MINUTE: Final = 60.0
 
 
 class PlanTime(NamedTuple):
-    """Seconds from the first start on; None: unknown."""
+    """Seconds within which half of all plays are through, and 95 % of them; None: unknown."""
 
-    p50: float | None
-    p95: float | None
+    p50: float | None = None
+    p95: float | None = None
 
     def __str__(self) -> str:
         late = "not known" if self.p95 is None else brief(self.p95)
@@ -78,8 +78,8 @@ def _takes(plan: PlanAnswer, nodes: Sequence[PlannedNode]) -> str:
         return str(plan_time(plan.makespan_p50, plan.makespan_p95, starts))
     if ends := [node.end_p50 for node in nodes if node.end_p50 is not None]:
         likely = brief(max(ends) - first_start(starts))
-        others = _count(len(nodes) - len(ends))
-        return f"{likely} (p50) for {_count(len(ends))}, no end for {others}"
+        others = plural(len(nodes) - len(ends), "node")
+        return f"{likely} (p50) for {plural(len(ends), 'node')}, no end for {others}"
     if not any(start is not None for start in starts):
         return "nothing would start"
     halts = any(node.wait is not None and node.wait.code is WaitCode.HALTED for node in nodes)
@@ -89,10 +89,6 @@ def _takes(plan: PlanAnswer, nodes: Sequence[PlannedNode]) -> str:
 def is_left_out(node: PlannedNode) -> bool:
     """Return whether people keep the node out of the rollout."""
     return node.end_p50 is None and node.wait is not None and node.wait.code is WaitCode.SKIPPED
-
-
-def _count(nodes: int) -> str:
-    return f"{nodes} node" if nodes == 1 else f"{nodes} nodes"
 
 
 def first_start(starts: Iterable[float | None]) -> float:

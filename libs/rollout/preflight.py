@@ -19,7 +19,6 @@ from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
 from libs.contracts.node import WaitCode
 from libs.contracts.reports import NO_ACTION_NEEDED, Finding
 from libs.rollout.decision import AskPreflight, Candidate, Wait
-from libs.rollout.node_writes import current_record
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
 from libs.rollout.wait_reasons import ITSELF, RESOLVED_BY
@@ -177,7 +176,7 @@ def _is_of_earlier_attempt(node: NodeView, query: PreflightQuery, now: float) ->
 
     A state that begins in the future was written by a leader with another clock: it says nothing.
     """
-    record = current_record(node)
+    record = node.current_record
     return record is not None and query.asked_at < record.since <= now
 
 

@@ -5,12 +5,13 @@ A GPU pod that may not be evicted is known without a check.
 
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.node import NodeRequest, Operation, WaitCode
+from libs.contracts.words import first_few
 from libs.rollout.decision import Wait
-from libs.rollout.views.fleet import Instant
+from libs.rollout.node_case import NodeCase
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView
-from libs.rollout.wait_reasons import first_few, wait
+from libs.rollout.wait_reasons import wait
 
 _STOPPED = frozenset({EvictionExemption.SLUICE, EvictionExemption.OPERAND})
 """These release the devices on a command, or leave by a pause."""
@@ -33,11 +34,9 @@ def needs_preflight(node: NodeView, operation: Operation) -> bool:
     return operation not in _UNCHECKED and node.request is not _WITHOUT_PREFLIGHT
 
 
-def build_check(
-    node: NodeView, pool: PoolView, build: Build | None, *, prefetch: bool = False
-) -> PreflightCheck:
+def build_check(case: NodeCase, build: Build | None, *, prefetch: bool = False) -> PreflightCheck:
     """Ask whether the build could be brought up here; None: whether the driver could be removed."""
-    removed = _removed_pods(node, pool)
+    removed = _removed_pods(case)
     if build is None:
         return PreflightCheck(label="", removes_pods=removed)
     return PreflightCheck(
@@ -49,19 +48,19 @@ def build_check(
     )
 
 
-def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | None:
+def unevictable_wait(case: NodeCase) -> Wait | None:
     """Return the wait for GPU pods that may not be evicted: known without a check."""
-    unknown = [pod.display_name for pod in node.pods or () if pod.may_hold_gpus]
+    unknown = [pod.display_name for pod in case.node.pods or () if pod.may_hold_gpus]
     if unknown:
         detail = (
             "pods that may have GPUs by a resource claim that could not be read or has no"
             f" devices yet: {first_few(unknown)}"
         )
-        return wait(WaitCode.PREFLIGHT, detail, now)
+        return wait(WaitCode.PREFLIGHT, detail, case.now)
     pods = [
         pod.display_name
-        for pod in node.pods or ()
-        if pod.gpu and pod.exemption is EvictionExemption.NONE and not _will_leave(pod, pool)
+        for pod in case.node.pods or ()
+        if pod.gpu and pod.exemption is EvictionExemption.NONE and not _will_leave(pod, case.pool)
     ]
     if not pods:
         return None
@@ -69,14 +68,16 @@ def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | Non
         f"GPU pods that podDeletion of the policy does not allow to evict, because they have"
         f" no controller or use an emptyDir volume: {first_few(pods)}"
     )
-    return wait(WaitCode.PREFLIGHT, detail, now)
+    return wait(WaitCode.PREFLIGHT, detail, case.now)
 
 
-def _removed_pods(node: NodeView, pool: PoolView) -> tuple[str, ...]:
+def _removed_pods(case: NodeCase) -> tuple[str, ...]:
     """Return uids of pods that are gone, or hold no device, by the time of the unload."""
-    drivers = [pod.uid for pod in node.driver_pods]
+    drivers = [pod.uid for pod in case.node.driver_pods]
     leaving = [
-        pod.uid for pod in node.pods or () if pod.exemption in _STOPPED or _will_leave(pod, pool)
+        pod.uid
+        for pod in case.node.pods or ()
+        if pod.exemption in _STOPPED or _will_leave(pod, case.pool)
     ]
     return tuple(sorted({*drivers, *leaving}))
 

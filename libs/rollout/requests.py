@@ -15,36 +15,25 @@ from libs.contracts.node import (
 )
 from libs.rollout.decision import Notice, Step
 from libs.rollout.lost_record import forget
-from libs.rollout.node_writes import (
-    current_lease,
-    mark_required,
-    unchanged_cordon,
-    upgrade_lease,
-    write_step,
-)
+from libs.rollout.node_case import NodeCase
+from libs.rollout.node_writes import NodeChange, mark_required, write_step
 from libs.rollout.notices import field_writer, request_notice
-from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.views.pool import PoolView
 
 ENDED_STATES = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
 _WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
 
 
-def retry(
-    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, field: NodeField
-) -> Step:
+def retry(case: NodeCase, record: NodeRecord, field: NodeField) -> Step:
     """Begin a new attempt on request of a person, whatever the evidence is."""
-    person = user_of(field_writer(node, field))
+    person = user_of(field_writer(case.node, field))
     message = f"{person} requested another upgrade of a node in {record.state}"
     return mark_required(
-        node,
+        case,
         record,
-        pool,
-        now,
         message,
-        notes=(request_notice(node, field, UpgradeState.UPGRADE_REQUIRED.value, message),),
-        cleared=(REQUESTED_ANNOTATION,) if node.requested else (),
+        notes=(request_notice(case.node, field, UpgradeState.UPGRADE_REQUIRED.value, message),),
+        cleared=(REQUESTED_ANNOTATION,) if case.node.requested else (),
         asked=True,
         cause=f"{REQUESTED_BY}{person}",
         back_off_until=0.0,
@@ -52,25 +41,21 @@ def retry(
     )
 
 
-def handle_upgrade_request(
-    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
-) -> Step | None:
+def handle_upgrade_request(case: NodeCase, record: NodeRecord) -> Step | None:
     """Handle the annotation of the GPU Operator like the label `upgrade-required`."""
-    if not node.requested or now.visibility.foreign_operator:
+    if not case.node.requested or case.now.visibility.foreign_operator:
         return None
     if record.state not in (*ENDED_STATES, UpgradeState.UPGRADE_REQUIRED):
         return None
-    return retry(node, record, pool, now, NodeField.REQUESTED)
+    return retry(case, record, NodeField.REQUESTED)
 
 
-def handle_forget_request(
-    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
-) -> Step | None:
+def handle_forget_request(case: NodeCase, record: NodeRecord) -> Step | None:
     """Give up a failed node on request: it stays cordoned, and begins anew."""
-    has_failed = record.state == node.state == UpgradeState.UPGRADE_FAILED
-    if node.request is not NodeRequest.FORGET or not has_failed or node.lease is not None:
+    has_failed = record.state == case.node.state == UpgradeState.UPGRADE_FAILED
+    if case.node.request is not NodeRequest.FORGET or not has_failed or case.node.lease is not None:
         return None
-    return forget(node, pool, now)
+    return forget(case)
 
 
 def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
@@ -93,36 +78,33 @@ def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...
     return tuple(keys), tuple(notices)
 
 
-def drop_needless_request(
-    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
-) -> Step | None:
+def drop_needless_request(case: NodeCase) -> Step | None:
     """Remove a request that does not apply, with the reason in an event."""
-    reason = _needless_reason(node, record, pool)
-    if not reason or node.request is None:
+    reason = _needless_reason(case)
+    if not reason or case.node.request is None:
         return None
     return write_step(
-        node,
-        record,
-        now,
-        because=f"the request {node.request.value} is removed: {reason}",
-        lease=current_lease(node),
-        cordon=unchanged_cordon(node),
-        cleared=(REQUEST_ANNOTATION,),
-        notes=(request_notice(node, NodeField.REQUEST, node.request.value, reason),),
+        case,
+        NodeChange(
+            because=f"the request {case.node.request.value} is removed: {reason}",
+            record=case.record,
+            cleared=(REQUEST_ANNOTATION,),
+            notes=(request_notice(case.node, NodeField.REQUEST, case.node.request.value, reason),),
+        ),
     )
 
 
-def _needless_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
-    match node.request:
-        case NodeRequest.FORGET if record is not None and upgrade_lease(node) is not None:
+def _needless_reason(case: NodeCase) -> str:
+    match case.node.request:
+        case NodeRequest.FORGET if case.record is not None and case.node.upgrade_lease is not None:
             return "an upgrade is in progress: a node can be forgotten once it has failed"
         case NodeRequest.ADOPT | NodeRequest.FORGET:
             return "the upgrade record of this node is not lost"
-        case NodeRequest.WITHOUT_PREFLIGHT if record is not None:
-            if record.state == UpgradeState.UPGRADE_DONE:
-                build = pool.build(pool.target, node.variant)
-                in_place = build is not None and build.label == node.driver_label
+        case NodeRequest.WITHOUT_PREFLIGHT if case.record is not None:
+            if case.record.state == UpgradeState.UPGRADE_DONE:
+                build = case.pool.build(case.pool.target, case.node.variant)
+                in_place = build is not None and build.label == case.node.driver_label
                 return "the node is not waiting for a preflight check" if in_place else ""
-            return "" if record.state in _WAITING else "the upgrade has already started"
+            return "" if case.record.state in _WAITING else "the upgrade has already started"
         case _:
             return ""

@@ -15,6 +15,7 @@ from libs.rollout.eligibility import (
 )
 from libs.rollout.limits import DRIVER_START, RESTARTS
 from libs.rollout.mig_at_rest import divide_at_rest, is_refused
+from libs.rollout.node_case import NodeCase
 from libs.rollout.node_driver import (
     DriverRun,
     Goal,
@@ -22,43 +23,39 @@ from libs.rollout.node_driver import (
     current_run,
     driver_pod_of,
 )
-from libs.rollout.node_writes import (
-    unchanged_cordon,
-    write_step,
-)
+from libs.rollout.node_writes import NodeChange, write_step
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import AGENT_LATE, DRIVER_ADMINISTRATOR, GATE_BLOCKED, wait
 
 RESTART_WINDOW = 3600.0
 
 
-def revalidate(
-    node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
-) -> NodeOutcome:
+def revalidate(case: NodeCase, record: NodeRecord, goal: Goal) -> NodeOutcome:
     """Validate a node that has the right label, as soon as its driver runs."""
-    run = current_run(node, pool)
-    if run is not None and _restarted(node, record, run):
-        recent = tuple(restart for restart in record.restarts if restart > now.at - RESTART_WINDOW)
-        if run.started > now.at - RESTART_WINDOW and run.started not in recent:
-            return _count_restart(node, record, (*recent, run.started), now)
+    run = current_run(case)
+    if run is not None and _restarted(case.node, record, run):
+        recent = tuple(
+            restart for restart in record.restarts if restart > case.now.at - RESTART_WINDOW
+        )
+        if run.started > case.now.at - RESTART_WINDOW and run.started not in recent:
+            return _count_restart(case, record, (*recent, run.started))
         if len(recent) >= RESTARTS:
-            return _restarting_wait(node, recent, now)
+            return _restarting_wait(case, recent)
     if run is None or not run.ready:
-        return driver_absent_wait(node, pool, now)
-    return _divide_first(node, record, pool, now) or validation_candidate(node, pool, goal, now)
+        return driver_absent_wait(case)
+    return _divide_first(case, record) or validation_candidate(case, goal)
 
 
-def _divide_first(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
+def _divide_first(case: NodeCase, record: NodeRecord) -> NodeOutcome:
     """Divide the GPUs where a reboot or reload dropped their geometry, which also validates."""
-    wanted = node.mig
-    if wanted is None or wanted.error or wanted.applied or is_refused(node, record):
+    wanted = case.node.mig
+    if wanted is None or wanted.error or wanted.applied or is_refused(case.node, record):
         return None
     if wanted.applied is None and wanted.digest == NO_DIGEST:
         return None  # a reboot divides no GPU: the validator finds out at once
-    return divide_at_rest(node, record, pool, now, proven=False)
+    return divide_at_rest(case, record, proven=False)
 
 
 def _restarted(node: NodeView, record: NodeRecord, run: DriverRun) -> bool:
@@ -69,50 +66,49 @@ def _restarted(node: NodeView, record: NodeRecord, run: DriverRun) -> bool:
     )
 
 
-def _count_restart(
-    node: NodeView, record: NodeRecord, restarts: tuple[float, ...], now: Instant
-) -> NodeOutcome:
+def _count_restart(case: NodeCase, record: NodeRecord, restarts: tuple[float, ...]) -> NodeOutcome:
     return write_step(
-        node,
-        replace(record, restarts=restarts[-RESTARTS:], epoch=now.epoch),
-        now,
-        because=f"the driver restarted ({len(restarts)} within an hour)",
-        lease=None,
-        cordon=unchanged_cordon(node),
+        case,
+        NodeChange(
+            because=f"the driver restarted ({len(restarts)} within an hour)",
+            record=replace(record, restarts=restarts[-RESTARTS:], epoch=case.now.epoch),
+        ),
     )
 
 
-def _restarting_wait(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
-    pod = driver_pod_of(node)
+def _restarting_wait(case: NodeCase, recent: tuple[float, ...]) -> Wait:
+    pod = driver_pod_of(case.node)
     problem = "" if pod is None else pod.problem("it")
     times = f"the driver restarted {len(recent)} times within an hour"
     return wait(
         WaitCode.DRIVER_RESTARTING,
         f"{times}: {problem}" if problem else times,
-        now,
+        case.now,
         sorted(recent)[-RESTARTS] + RESTART_WINDOW,
     )
 
 
-def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
+def driver_absent_wait(case: NodeCase) -> Wait:
     """Return the wait for a driver that does not run."""
-    if pool.method is not InstallMethod.CONTAINER:
-        if not node.modules_reported:
+    if case.pool.method is not InstallMethod.CONTAINER:
+        if not case.node.modules_reported:
             return wait(
                 WaitCode.AGENT_SILENT,
                 "the driver agent has not reported which driver is loaded",
-                now,
+                case.now,
                 who=AGENT_LATE,
             )
-        return wait(WaitCode.DRIVER_START, "no driver is loaded", now, who=DRIVER_ADMINISTRATOR)
-    pod, gate = driver_pod_of(node), node.gate
+        return wait(
+            WaitCode.DRIVER_START, "no driver is loaded", case.now, who=DRIVER_ADMINISTRATOR
+        )
+    pod, gate = driver_pod_of(case.node), case.node.gate
     if pod is None:
-        return wait(WaitCode.GATE, "waiting for the driver pod to be created", now)
+        return wait(WaitCode.GATE, "waiting for the driver pod to be created", case.now)
     if pod.started is not None or pod.trouble:
-        return _starting_wait(pod, now)
+        return _starting_wait(pod, case.now)
     if gate is not None and gate.why:
-        return wait(WaitCode.GATE, gate.why, now, who=GATE_BLOCKED)
-    return wait(WaitCode.GATE, "the driver pod waits at the gate", now)
+        return wait(WaitCode.GATE, gate.why, case.now, who=GATE_BLOCKED)
+    return wait(WaitCode.GATE, "the driver pod waits at the gate", case.now)
 
 
 def _starting_wait(pod: DriverPod, now: Instant) -> Wait:

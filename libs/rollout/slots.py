@@ -28,6 +28,7 @@ from libs.contracts.reports import Evidence, Progress, Refusal, RefusalCode, Res
 from libs.contracts.reports import Outcome as Ended
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.rollout.decision import Step, WriteSlot
+from libs.rollout.node_case import NodeCase
 from libs.rollout.node_driver import passed_evidence
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import Component
@@ -219,27 +220,27 @@ def slots_are_idle(node: NodeView, evidence: Evidence | None) -> bool:
     return True
 
 
-def idle_step(node: NodeView, record: NodeRecord | None, now: Instant) -> Step | None:
+def idle_step(case: NodeCase) -> Step | None:
     """Correct the slots of a node at rest; None: they are right.
 
     Without a record the state of the node is unknown: only commands other than `idle` are ended.
     """
-    if now.visibility.bus_down_since is not None:
+    if case.now.visibility.bus_down_since is not None:
         return None
-    evidence = passed_evidence(node, record)
-    if record is not None and slots_are_idle(node, evidence):
+    evidence = passed_evidence(case.node, case.record)
+    if case.record is not None and slots_are_idle(case.node, evidence):
         return None
     proven = None if evidence is None else proven_by(evidence)
     actions = tuple(
         idle_command(
-            node,
+            case.node,
             name,
-            now,
-            token=_last_token(record, component),
+            case.now,
+            token=_last_token(case.record, component),
             proven=proven if name in _PROOF_HOLDERS else None,
         )
-        for name, component in node.components.items()
-        if _needs_idle(name, component, node, record, proven)
+        for name, component in case.node.components.items()
+        if _needs_idle(name, component, case.node, case.record, proven)
     )
     if not actions:
         return None

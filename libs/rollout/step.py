@@ -14,7 +14,7 @@ from libs.rollout.edits import handle_edits
 from libs.rollout.in_flight.start import begin
 from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.limits import stale_source
-from libs.rollout.node_writes import current_record, upgrade_lease
+from libs.rollout.node_case import NodeCase
 from libs.rollout.pool.contribution import UNBEGUN_SECONDS
 from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.views.fleet import Instant
@@ -52,9 +52,10 @@ def step_in_pool(
     node: NodeView, pool: PoolView, evaluation: PoolEvaluation, now: Instant
 ) -> StepInPool:
     """Step the node as far as its pool allows now."""
-    outcome = step(node, pool, now)
-    leased = node.lease is not None and upgrade_lease(node) is not None
-    phase = phase_of(node, pool, outcome, leased=leased)
+    case = NodeCase.of(node, pool, now)
+    outcome = step(case)
+    leased = node.lease is not None and node.upgrade_lease is not None
+    phase = phase_of(case, outcome, leased=leased)
     if outcome is None:
         return StepInPool(None, phase, leased, is_stale=False)
     wait = outcome.wait if isinstance(outcome, Step) else outcome
@@ -63,17 +64,20 @@ def step_in_pool(
     return StepInPool(constrain(node, outcome, evaluation, now), phase, leased, is_stale)
 
 
-def step(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """Handle edits by people first, then the upgrade in progress, then what the policy wants."""
-    outcome = handle_edits(node, pool, now)
+def step(case: NodeCase) -> NodeOutcome:
+    """Handle edits by people first, then the upgrade in progress, then what the policy wants.
+
+    People come first because what they did may make the record untrue, on which all else rests.
+    """
+    outcome = handle_edits(case)
     if outcome is not None:
         return outcome
-    if node.lease is not None and upgrade_lease(node) is not None:
-        return step_in_flight(node, pool, now)
-    outcome = step_at_rest(node, pool, now)
-    entry = pool.constraints.in_flight.get(node.uid)
+    if case.node.lease is not None and case.node.upgrade_lease is not None:
+        return step_in_flight(case)
+    outcome = step_at_rest(case)
+    entry = case.pool.constraints.in_flight.get(case.node.uid)
     if entry is not None and isinstance(outcome, Candidate):
-        return begin(node, outcome, entry, pool, now)
+        return begin(case, outcome, entry)
     return outcome
 
 
@@ -125,11 +129,12 @@ def _kept_entry_wait(reason: BlockReason, now: Instant) -> Wait:
     return wait(reason.code, detail, now, who=reason.who or None)
 
 
-def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome, *, leased: bool) -> NodePhase:
+def phase_of(case: NodeCase, outcome: NodeOutcome, *, leased: bool) -> NodePhase:
+    node, pool = case.node, case.pool
     if outcome is None:
         return NodePhase.EXCLUDED if node.excluded else NodePhase.DONE
     if leased:
-        record = current_record(node)
+        record = case.record
         if record is not None and record.operation is Operation.VALIDATE and record.evidence:
             return NodePhase.DONE
         return NodePhase.IN_FLIGHT

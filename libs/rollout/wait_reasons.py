@@ -1,9 +1,12 @@
 """Builders of waits: code, detail, and the people who can end the wait (docs/states.md#waits)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from libs.contracts.node import BY_RETRY, ITSELF, WAITS_OF_POOLS, WaitCode, ends_by_itself
+from libs.contracts.queries import WaitReason
 from libs.contracts.reports import BEAT_PERIOD
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 from libs.rollout.decision import Wait
@@ -128,12 +131,6 @@ def unheard_wait(name: str, component: Component | None, now: Instant) -> Wait:
     return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
 
 
-def first_few(names: Iterable[str], limit: int = 5) -> str:
-    items = list(names)
-    rest = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return ", ".join(items[:limit]) + rest
-
-
 class BlockReason(NamedTuple):
     """Why no candidate of a pool or a queue starts."""
 
@@ -141,3 +138,8 @@ class BlockReason(NamedTuple):
     detail: str
     who: str = ""
     """Empty: the entry of its code."""
+
+
+def wait_reason(wait: Wait | None) -> WaitReason | None:
+    """Return the wait as answers tell it; None: there is none."""
+    return None if wait is None else WaitReason(**msgspec.structs.asdict(wait))

@@ -2,19 +2,18 @@
 
 `nats.url` of the struct is `SLUICE_NATS_URL` in the environment and `url` under `[nats]` in the
 file that `SLUICE_CONFIG` names; the environment takes precedence. An empty variable counts as not
-set. All errors are reported together.
+set. All errors are reported together. A struct names in `GONE` the settings that earlier versions
+had, each with what to do instead: people upgrade with their old settings.
 """
 
-import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT, inspect
 
+from libs.runtime.settings_file import SettingsFile, SettingsPath, nearest
 from libs.runtime.values import CUSTOM, decode, show
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -52,6 +51,10 @@ def leaves(kind: type[msgspec.Struct]) -> list[Setting]:
             )
         seen[setting.variable] = setting.key
     return found
+
+
+def _variable(path: tuple[str, ...]) -> str:
+    return PREFIX + "_".join(path).upper()
 
 
 def build(kind: type[S], values: Mapping[tuple[str, ...], object], errors: list[str]) -> S | None:
@@ -108,7 +111,7 @@ def _leaves(
         inner = _optional(field.type) or field.type
         yield Setting(
             path=path,
-            variable=PREFIX + "_".join(path).upper(),
+            variable=_variable(path),
             kind=hints[field.name],
             expected=expected,
             is_list=isinstance(inner, _LISTS),
@@ -197,7 +200,7 @@ def resolve(kind: type[S], *, environ: Mapping[str, str]) -> Resolved[S]:
     """Like `load`, with the origin of each value."""
     settings = leaves(kind)
     errors: list[str] = []
-    file = _File.read(environ.get(CONFIG, ""), errors)
+    file = SettingsFile.read(environ.get(CONFIG, ""), errors)
     values: dict[tuple[str, ...], object] = {}
     entries: list[ResolvedSetting] = []
     for setting in settings:
@@ -208,8 +211,9 @@ def resolve(kind: type[S], *, environ: Mapping[str, str]) -> Resolved[S]:
             continue
         values[setting.path] = value
         entries.append(ResolvedSetting(setting.variable, value, origin))
-    errors += _unknown_variables(settings, environ)
-    errors += file.unknown(settings)
+    gone = dict(_gone(kind, ()))
+    errors += _unknown_variables(settings, environ, gone)
+    errors += file.unknown([setting.path for setting in settings], gone)
     loaded = build(kind, values, errors)
     if errors or loaded is None:
         raise SettingsError(errors)
@@ -223,59 +227,7 @@ def describe(resolved: Resolved[Any]) -> str:
     return "".join(f"{text:<{width}}  # {origin}\n" for text, origin in assignments)
 
 
-class _File:
-    """The TOML file as a tree of tables; empty where no file is named."""
-
-    def __init__(self, path: str, tree: dict[str, Any]) -> None:
-        self.path = path
-        self._tree = tree
-
-    @classmethod
-    def read(cls, path: str, errors: list[str]) -> "_File":
-        if not path:
-            return cls("", {})
-        try:
-            return cls(path, tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except OSError as error:
-            errors.append(f"cannot read the settings file {path}: {error.strerror}")
-        except ValueError as error:
-            errors.append(f"the settings file {path} is not TOML: {error}")
-        return cls(path, {})
-
-    def get(self, path: tuple[str, ...]) -> object:
-        """Return the value at a path, or NODEFAULT."""
-        value: object = self._tree
-        for name in path:
-            if not isinstance(value, dict) or name not in value:
-                return NODEFAULT
-            value = cast(dict[str, object], value)[name]
-        return value
-
-    def unknown(self, settings: list[Setting]) -> Iterator[str]:
-        """Return an error for each entry of the file that is not a setting."""
-        paths = {setting.path for setting in settings}
-        tables = {path[:depth] for path in paths for depth in range(len(path))}
-        keys = [setting.key for setting in settings]
-        for path, value in _walk(self._tree, (), tables):
-            key = ".".join(path)
-            if path in tables:
-                yield f"{key}={value!r} (file {self.path}): expected a table"
-            elif path not in paths:
-                yield f"{key} (file {self.path}) is not a setting{_nearest(key, keys)}"
-
-
-def _walk(
-    tree: dict[str, Any], at: tuple[str, ...], tables: set[tuple[str, ...]]
-) -> Iterator[tuple[tuple[str, ...], object]]:
-    for name, value in tree.items():
-        path = (*at, name)
-        if isinstance(value, dict) and path in tables:
-            yield from _walk(cast(dict[str, Any], value), path, tables)
-        else:
-            yield path, value
-
-
-def _value(setting: Setting, environ: Mapping[str, str], file: _File) -> tuple[object, str]:
+def _value(setting: Setting, environ: Mapping[str, str], file: SettingsFile) -> tuple[object, str]:
     """Return the value and its origin; raise ValueError if it is missing or invalid."""
     if text := environ.get(setting.variable, ""):
         raw = [part.strip() for part in text.split(",")] if setting.is_list else text
@@ -298,15 +250,26 @@ def _convert(setting: Setting, raw: object, where: str, shown: object) -> tuple[
     return value, where[where.index("(") + 1 : -1]
 
 
-def _unknown_variables(settings: list[Setting], environ: Mapping[str, str]) -> Iterator[str]:
+def _gone(
+    kind: type[msgspec.Struct], parent: tuple[str, ...]
+) -> Iterator[tuple[SettingsPath, str]]:
+    named: Mapping[str, str] = getattr(kind, "GONE", {})
+    yield from (((*parent, name), why) for name, why in named.items())
+    for field in cast(inspect.StructType, inspect.type_info(kind)).fields:
+        if isinstance(field.type, inspect.StructType):
+            yield from _gone(field.type.cls, (*parent, field.name))
+
+
+def _unknown_variables(
+    settings: list[Setting], environ: Mapping[str, str], gone: Mapping[SettingsPath, str]
+) -> Iterator[str]:
     known = [*(setting.variable for setting in settings), CONFIG]
+    reasons = {_variable(path): why for path, why in gone.items()}
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in known:
             continue
-        if not _SERVICE_LINK.search(f"{name}={environ[name]}"):
-            yield f"{name} (environment) is not a setting{_nearest(name, known)}"
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f": did you mean {near[0]}?" if near else ""
+        if name in reasons:
+            if environ[name]:
+                yield f"{name} (environment) is gone: {reasons[name]}"
+        elif not _SERVICE_LINK.search(f"{name}={environ[name]}"):
+            yield f"{name} (environment) is not a setting{nearest(name, known)}"

@@ -5,7 +5,8 @@ from typing import Final
 
 from libs.kube import views
 from libs.kube.resources import Resource
-from services.scheduler.resources import Pod, Unmanaged
+from libs.kube.views.lean import Unmanaged
+from services.scheduler.resources import Pod
 
 
 class LabelRequirement(views.View, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from libs.contracts.events import EditEvent
 from libs.contracts.node import NodeRecord, user_of
-from libs.rollout.node_writes import current_record, needs_cordon, upgrade_lease
+from libs.rollout.cordons import needs_cordon
 from libs.rollout.views.node import Lease, MalformedAnnotation, NodeField, NodeView
 
 _CORDON = NodeField.CORDON
@@ -46,8 +46,8 @@ class Cordons:
 
 
 def _is_restored(node: NodeView) -> bool:
-    record = current_record(node)
-    return record is not None and upgrade_lease(node) is not None and needs_cordon(record)
+    record = node.current_record
+    return record is not None and node.upgrade_lease is not None and needs_cordon(record)
 
 
 def _edit(node: NodeView, manager: str) -> EditEvent:

@@ -3,13 +3,9 @@
 from typing import NamedTuple
 
 from libs.contracts.node import Operation, UpgradeState
+from libs.rollout.cordons import needs_cordon
 from libs.rollout.decision import NodeApplyConfiguration
-from libs.rollout.node_writes import (
-    current_driver_pod,
-    current_record,
-    needs_cordon,
-    upgrade_lease,
-)
+from libs.rollout.node_writes import current_driver_pod
 from libs.rollout.views.node import NodeView
 
 
@@ -28,7 +24,7 @@ def drained_seconds(
     """
     if node is None or applied.state != UpgradeState.UPGRADE_DONE or applied.lease is not None:
         return None
-    record, lease = current_record(node), upgrade_lease(node)
+    record, lease = node.current_record, node.upgrade_lease
     if record is None or lease is None or not (record.started and needs_cordon(record)):
         return None
     if record.operation is Operation.MIG:

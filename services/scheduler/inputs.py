@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from libs.bus.connections import ConnectionMonitor
 from libs.bus.events import EventPublisher
 from libs.bus.heartbeats import HeartbeatMonitor
 from libs.bus.port import Bus, BusRetry
@@ -22,15 +21,15 @@ from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.subjects import Stream
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
-from libs.kube.informer import Informer, informers, missing_definitions
-from libs.kube.lease.record import GPU_OPERATOR_LEASE, GpuOperatorDetector
-from libs.kube.resources import LEASES
+from libs.kube.informer import Informer, missing_definitions, run_informers
+from libs.kube.lease.record import GpuOperatorDetector
 from libs.policy.render.agents import AGENTS
 from libs.rollout.views.fleet import Instant, SourceState, Visibility
 from libs.runtime.clock import Clock, SteadyClock
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.cluster_role import LeadingInformers
 from services.scheduler import resources
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.pod_cache import PodCache
@@ -47,34 +46,30 @@ def by_node(pod: resources.Pod) -> tuple[str, ...]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
-class Informers:
+class Informers(LeadingInformers):
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
-        cluster_wide: Any = {"env": env}
-        namespaced: Any = {"env": env, "namespace": namespace}
+        super().__init__(kube, env=env)
         self._clock = env.clock
-        self.nodes = Informer(kube, resources.NODES, **cluster_wide)
-        self.rollouts = Informer(kube, resources.ROLLOUTS, **cluster_wide)
-        self.policies = informers(resources.POLICIES, kube, env=env)
-        self.gpu_clusters = Informer(kube, resources.GPU_CLUSTERS, **cluster_wide)
-        self.daemon_sets = Informer(kube, resources.DAEMON_SETS, labels=DRIVER_LABEL, **namespaced)
-        self.driver_pods = Informer(
-            kube, resources.PODS, labels=DRIVER_LABEL, indexes={"node": by_node}, **namespaced
+        self.nodes = self.add(resources.NODES)
+        self.driver_pods = self.add(
+            resources.PODS, labels=DRIVER_LABEL, indexes={"node": by_node}, namespace=namespace
         )
-        self.other_pods = Informer(
-            kube,
+        self.rollouts = self.add(resources.ROLLOUTS)
+        self.policies = self.add_each(resources.POLICIES)
+        self.gpu_clusters = self.add(resources.GPU_CLUSTERS)
+        self.daemon_sets = self.add(resources.DAEMON_SETS, labels=DRIVER_LABEL, namespace=namespace)
+        self.other_pods = self.add(
             resources.PODS,
             labels=f"!{DRIVER_LABEL},app notin ({_AGENTS})",
             indexes={"node": by_node},
-            **namespaced,
+            namespace=namespace,
         )
         """Pods in the namespace that are neither drivers nor agents: NATS, the cluster roles."""
-        self.leases = Informer(
-            kube, LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}", **cluster_wide
-        )
-        self.config_maps = Informer(kube, resources.CONFIG_MAPS, **namespaced)
+        self.config_maps = self.add(resources.CONFIG_MAPS, namespace=namespace)
         """Any of them may be the one with MIG configurations that a policy names."""
-        self.resource_claims = Informer(kube, resources.RESOURCE_CLAIMS, **cluster_wide)
-        """Not required: without them, only pods that name one are not known."""
+        self.watch_gpu_operator()
+        self.resource_claims = Informer(kube, resources.RESOURCE_CLAIMS, env=env)
+        """Not added, for nothing waits for them: only pods that name one are not known without."""
         self._sources: Mapping[str, tuple[Informer[Any], ...]] = {
             "nodes": (self.nodes,),
             "pods": (self.driver_pods,),
@@ -83,14 +78,6 @@ class Informers:
             "daemonsets": (self.daemon_sets,),
         }
         self._probed: dict[str, float] = {}
-
-    def all(self) -> tuple[Informer[Any], ...]:
-        sources = (informer for source in self._sources.values() for informer in source)
-        return (*sources, self.other_pods, self.config_maps, self.leases)
-
-    def why_not_synced(self) -> str:
-        """Return why informers have no first list yet; empty when all have one."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
 
     def why_no_rollouts(self) -> str:
         """Return why Rollouts can be neither read nor written; empty if they can."""
@@ -157,26 +144,19 @@ class Inputs:
         *,
         namespace: str,
         streams: Sequence[Stream],
-        limits_connections: bool,
         env: Env,
     ) -> None:
-        """`limits_connections`: there is no sign-in, which would do it."""
         self.clock = SteadyClock(env.clock)
         """The time of all decisions: limits are not to move with the clock of this machine."""
         env = replace(env, clock=self.clock)
         self.bus = bus
-        self._limits_connections = limits_connections
         self._streams = streams
         self.env = env
         self.namespace = namespace
         self.wake_signal = WakeSignal(env.clock)
         self.informers = Informers(kube, namespace=namespace, env=env)
         self._gpu_operator = GpuOperatorDetector()
-        self.informers.leases.cache.on_change(
-            lambda before, after: self._gpu_operator.observe(
-                before, after, now=env.clock.monotonic()
-            )
-        )
+        self._gpu_operator.follow(self.informers.leases.cache, env.clock)
         self.kube_events = EventRecorder(kube=kube, env=env)
         self.metrics = SchedulerMetrics(env.metrics)
         self.publisher = EventPublisher(bus=bus, env=env, on_dropped=self.metrics.event_dropped)
@@ -201,19 +181,14 @@ class Inputs:
 
     def start(self, service: Service) -> None:
         """Start the tasks that run until the service stops."""
-        for informer in (*self.informers.all(), self.informers.resource_claims):
-            service.run_forever(f"follow {informer.name}", informer.run())
+        self.informers.follow(service)
+        run_informers([self.informers.resource_claims], service)
         service.run_forever("events", self.kube_events.run())
         service.run_forever("publisher", self.publisher.run())
         service.run_forever("pods", self.pod_cache.run())
-        if self._limits_connections:
-            monitor = ConnectionMonitor(bus=self.bus, env=self.env)
-            service.run_forever("connections", monitor.run())
         service.run_forever(
             "streams", keep_streams(bus=self.bus, clock=self.env.clock, streams=self._streams)
         )
-        service.ready_when("sources", lambda: self.informers.why_not_synced() or None)
-        service.ready_when("definitions", lambda: missing_definitions(self.informers.all()) or None)
         unwatch = self.bus.link.watch(lambda _up: self.wake_signal.notify())
 
         async def drain_link() -> None:

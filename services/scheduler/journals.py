@@ -29,7 +29,7 @@ from libs.contracts.queries import (
     QueryError,
     QueryErrorCode,
 )
-from libs.rollout.durations import format_duration
+from libs.contracts.words import format_duration
 from libs.rollout.views.node import NodeView
 from libs.runtime.env import Env
 from libs.runtime.logs import logger

@@ -4,9 +4,7 @@ from typing import Final, TypeAlias
 
 from libs.contracts.events import EditEvent
 from libs.contracts.node import LEASE_ANNOTATION, LEASE_CLAIM_ANNOTATION, NodeLease
-from libs.policy.findings import printable
-from libs.rollout.durations import format_duration
-from libs.rollout.node_writes import current_lease
+from libs.contracts.words import excerpt, format_duration
 from libs.rollout.persons_lease import has_persons_lease, person
 from libs.rollout.views.node import NodeField, NodeView
 
@@ -48,7 +46,7 @@ class PersonsLeases:
 
 
 def _held(node: NodeView) -> _Held | None:
-    lease = current_lease(node)
+    lease = node.current_lease
     if lease is not None and has_persons_lease(node):
         return LEASE_ANNOTATION, lease
     return (LEASE_CLAIM_ANNOTATION, node.claim) if isinstance(node.claim, NodeLease) else None
@@ -74,5 +72,5 @@ def _ended(before: _Held | None, now: float) -> str:
 
 
 def _why(lease: NodeLease) -> str:
-    reason = printable(lease.reason, _MAX_REASON)
+    reason = excerpt(lease.reason, _MAX_REASON)
     return f": {reason}" if reason else ""

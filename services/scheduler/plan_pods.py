@@ -14,7 +14,6 @@ from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.resources import Resource
 from libs.kube.views import Object
-from libs.rollout.node_writes import current_record
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
@@ -90,7 +89,7 @@ async def with_pods(
 
 
 def _is_of(node: NodeView, pool: str) -> bool:
-    record = current_record(node)
+    record = node.current_record
     return pool in (node.pool, record.pool if record is not None else "")
 
 

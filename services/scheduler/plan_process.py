@@ -56,9 +56,8 @@ class PlanFailed(Exception):
 def answer_plan(request: PlanRequest) -> PlanAnswer:
     """Compute the plan here; the simulator is imported with the first one."""
     from libs.forecast.plan import plan
-    from libs.forecast.rollout_plan import plan_response
 
-    forecast = plan(
+    return plan(
         request.fleet,
         request.now,
         pool=request.pool,
@@ -66,8 +65,7 @@ def answer_plan(request: PlanRequest) -> PlanAnswer:
         finish_by=request.finish_by,
         seed=request.seed,
         job_lengths=request.job_lengths,
-    )
-    return plan_response(forecast)
+    ).answer
 
 
 async def run_in_process(request: PlanRequest) -> PlanAnswer:

@@ -23,24 +23,23 @@ from libs.contracts.queries import (
     QueryVerb,
     StatusAnswer,
     StatusQuery,
-    WaitReason,
     WhyAnswer,
     WhyQuery,
 )
 from libs.contracts.reports import named_diagnoses
+from libs.contracts.words import excerpt
 from libs.kube.errors import KubeError
 from libs.policy.digest import target_digest
 from libs.policy.driver_checks import misnamed_version
-from libs.policy.findings import printable
 from libs.policy.next_kernel import next_kernel_problem
 from libs.policy.variants import labels_of_key
 from libs.policy.wanted import InstallMethod, WantedDriver, with_version
 from libs.rollout.decision import Wait
-from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, Readiness
+from libs.rollout.wait_reasons import wait_reason
 from libs.runtime.logs import logger
 from services.scheduler.events import PastStep
 from services.scheduler.plan_pods import TooManyPods
@@ -153,7 +152,7 @@ class SchedulerQueries:
             if problem := self._tracker.why_unreadable(query.node):
                 message = f"Node {query.node!r} cannot be read, and is left as it is: {problem}"
             return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
-        wait, record = self._waits().get(query.node, node.last_wait), current_record(node)
+        wait, record = self._waits().get(query.node, node.last_wait), node.current_record
         pool, history = self._tracker.pools.get(node.pool), self._history.get(node.name, ())
         return WhyAnswer(
             node=node.name,
@@ -162,7 +161,7 @@ class SchedulerQueries:
             state=node.state,
             target=record.target if record is not None else pool.target if pool else "",
             in_place=wait is None and is_free(node) and not node.write_pending,
-            wait=None if wait is None else _wait_reason(wait),
+            wait=wait_reason(wait),
             history=tuple(step.text for step in history),
             history_at=tuple(step.at for step in history),
             no_gpus=node.no_gpus,
@@ -323,9 +322,9 @@ def held_node(node: NodeView) -> HeldNode | None:
         return None
     return HeldNode(
         node=node.name,
-        who=printable(lease.who, _MAX_TEXT),
+        who=excerpt(lease.who, _MAX_TEXT),
         since=lease.since,
-        reason=printable(lease.reason, _MAX_TEXT),
+        reason=excerpt(lease.reason, _MAX_TEXT),
         waits=lease is node.claim,
     )
 
@@ -353,10 +352,4 @@ def _has_daemon_set(pool: PoolView, label: str) -> bool:
         build.label == label and build.readiness is not Readiness.MISSING
         for by_variant in pool.builds.values()
         for build in by_variant.values()
-    )
-
-
-def _wait_reason(wait: Wait) -> WaitReason:
-    return WaitReason(
-        code=wait.code, detail=wait.detail, since=wait.since, until=wait.until, who=wait.who
     )

@@ -12,14 +12,24 @@ import msgspec
 from libs.contracts import node as keys
 from libs.contracts import rollout
 from libs.contracts.message import MalformedMessage, Message, decode
-from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod, user_of
-from libs.kube import views
+from libs.contracts.node import (
+    MANAGER,
+    NodeLease,
+    NodeRecord,
+    NodeRequest,
+    ValidationPod,
+    user_of,
+    validation_pod_of,
+)
+from libs.contracts.words import excerpt
+from libs.kube import resources, views
 from libs.kube.authors import Author, brake_author, last_owner, release_author
 from libs.kube.ownership import OwnedFields, owned_fields
-from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
+from libs.kube.resources import CustomObject, custom_resource, custom_resources
+from libs.kube.views import claims
+from libs.kube.views.lean import Unmanaged, keep_identity, keep_metadata
 from libs.policy import artefacts
-from libs.policy.findings import printable
-from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
+from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS, ROLLOUT
 from libs.policy.mig.config import CONFIG_KEY
 from libs.rollout.views.node import MalformedAnnotation, NodeField
 
@@ -71,17 +81,7 @@ class Node(views.Object, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         metadata, status = self.metadata, self.status
         if metadata.managed_fields:
-            managers = _field_managers(metadata.managed_fields)
-            msgspec.structs.force_setattr(self, "field_managers", managers)
-        annotations = {
-            key: metadata.annotations[key] for key in ANNOTATIONS & metadata.annotations.keys()
-        }
-        reduced_metadata = msgspec.structs.replace(
-            metadata,
-            labels={intern(key): value for key, value in metadata.labels.items()},
-            annotations=annotations,
-            managed_fields=(),
-        )
+            views.settle(self, field_managers=_field_managers(metadata.managed_fields))
         reduced_status = msgspec.structs.replace(
             status,
             conditions=tuple(each for each in status.conditions if each.type == "Ready"),
@@ -92,8 +92,8 @@ class Node(views.Object, frozen=True, kw_only=True):
             },
             capacity={GPU: status.capacity[GPU]} if GPU in status.capacity else {},
         )
-        msgspec.structs.force_setattr(self, "metadata", reduced_metadata)
-        msgspec.structs.force_setattr(self, "status", reduced_status)
+        keep_metadata(self, annotations=ANNOTATIONS)
+        views.settle(self, status=reduced_status)
 
     @property
     def last_managers(self) -> Mapping[NodeField, str]:
@@ -124,9 +124,8 @@ class Node(views.Object, frozen=True, kw_only=True):
 
     @property
     def validation_pod(self) -> ValidationPod | None:
-        """What became of a validation's pod; an unreadable annotation confirms nothing."""
-        found = _decode_annotation(ValidationPod, self.annotation(keys.VALIDATION_POD_ANNOTATION))
-        return found if isinstance(found, ValidationPod) else None
+        """What became of a validation's pod."""
+        return validation_pod_of(self.metadata.annotations)
 
     @property
     def request(self) -> NodeRequest | None:
@@ -184,14 +183,6 @@ def _owned_fields(owned: OwnedFields) -> Iterator[NodeField]:
             yield field
 
 
-class Unmanaged(views.Object, frozen=True, kw_only=True):
-    """An object without its managed fields."""
-
-    def __post_init__(self) -> None:
-        reduced = msgspec.structs.replace(self.metadata, managed_fields=())
-        msgspec.structs.force_setattr(self, "metadata", reduced)
-
-
 class Volume(views.View, frozen=True, kw_only=True):
     name: str
     empty_dir: dict[str, Any] | None = None
@@ -230,51 +221,18 @@ class Pod(Unmanaged, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
-class DeviceResult(views.View, frozen=True, kw_only=True):
-    """A device that is allocated to a claim."""
-
-    driver: str = ""
-    admin_access: bool = False
-    """For monitoring: the device stays free for others."""
-
-
-class DeviceResults(views.View, frozen=True, kw_only=True):
-    results: tuple[DeviceResult, ...] = ()
-
-
-class ClaimAllocation(views.View, frozen=True, kw_only=True):
-    devices: DeviceResults = DeviceResults()
-
-
-class ClaimStatus(views.View, frozen=True, kw_only=True):
-    allocation: ClaimAllocation | None = None
-
-
-class ResourceClaim(views.Object, frozen=True, kw_only=True):
+class ResourceClaim(claims.ResourceClaim, frozen=True, kw_only=True):
     """Devices for pods, once they are allocated."""
 
-    status: ClaimStatus = ClaimStatus()
-
     def __post_init__(self) -> None:
-        metadata = self.metadata
-        reduced = views.Metadata(
-            name=metadata.name,
-            namespace=intern(metadata.namespace),
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-        )
-        msgspec.structs.force_setattr(self, "metadata", reduced)
+        keep_identity(self)
 
     @property
     def has_gpu(self) -> bool | None:
         """Whether it has devices of our driver, other than for monitoring; None: not allocated."""
-        allocation = self.status.allocation
-        if allocation is None:
+        if not self.is_allocated:
             return None
-        return any(
-            result.driver in GPU_CLAIM_DRIVERS and not result.admin_access
-            for result in allocation.devices.results
-        )
+        return any(not each.admin_access for each in self.devices_of(GPU_CLAIM_DRIVERS))
 
 
 class DaemonSet(Unmanaged, views.DaemonSet, frozen=True, kw_only=True):
@@ -287,18 +245,12 @@ class ConfigMap(views.Object, frozen=True, kw_only=True):
     data: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
-        metadata, data = self.metadata, self.data or {}
-        reduced = views.Metadata(
-            name=metadata.name,
-            namespace=metadata.namespace,
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-        )
+        data = self.data or {}
         kept = {CONFIG_KEY: data[CONFIG_KEY]} if CONFIG_KEY in data else None
-        if metadata.name == artefacts.CONFIG_MAP:
+        if self.metadata.name == artefacts.CONFIG_MAP:
             kept = data
-        msgspec.structs.force_setattr(self, "metadata", reduced)
-        msgspec.structs.force_setattr(self, "data", kept)
+        keep_identity(self)
+        views.settle(self, data=kept)
 
 
 class Rollout(Unmanaged, frozen=True, kw_only=True):
@@ -309,11 +261,11 @@ class Rollout(Unmanaged, frozen=True, kw_only=True):
     release_author: Author | None = None
 
     def __post_init__(self) -> None:
-        for name, author in (
-            ("brake_author", brake_author(self.metadata)),
-            ("release_author", release_author(self.metadata)),
-        ):
-            msgspec.structs.force_setattr(self, name, author)
+        views.settle(
+            self,
+            brake_author=brake_author(self.metadata),
+            release_author=release_author(self.metadata),
+        )
         super().__post_init__()
 
 
@@ -325,8 +277,8 @@ class Policy(CustomObject, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         owner = last_owner(self.metadata.managed_fields, _has_auto_upgrade)
-        author = "" if owner is None else printable(user_of(owner.manager), _MAX_AUTHOR)
-        msgspec.structs.force_setattr(self, "auto_upgrade_set_by", author)
+        author = "" if owner is None else excerpt(user_of(owner.manager), _MAX_AUTHOR)
+        views.settle(self, auto_upgrade_set_by=author)
         super().__post_init__()
 
 
@@ -340,26 +292,12 @@ def _section(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
-PODS: Final = Resource(plural="pods", kind="Pod", view=Pod)
-RESOURCE_CLAIMS: Final = Resource(
-    group="resource.k8s.io",
-    plural="resourceclaims",
-    kind="ResourceClaim",
-    optional=True,
-    view=ResourceClaim,
-)
-"""Served since Kubernetes 1.34."""
-CONFIG_MAPS: Final = Resource(plural="configmaps", kind="ConfigMap", view=ConfigMap)
-DAEMON_SETS: Final = Resource(group="apps", plural="daemonsets", kind="DaemonSet", view=DaemonSet)
-ROLLOUTS: Final = Resource(
-    group=rollout.GROUP,
-    version=rollout.VERSION,
-    plural=rollout.PLURAL,
-    kind=rollout.KIND,
-    namespaced=False,
-    view=Rollout,
-)
+NODES: Final = resources.NODES.viewed_as(Node)
+PODS: Final = resources.PODS.viewed_as(Pod)
+RESOURCE_CLAIMS: Final = claims.RESOURCE_CLAIMS.viewed_as(ResourceClaim)
+CONFIG_MAPS: Final = resources.CONFIG_MAPS.viewed_as(ConfigMap)
+DAEMON_SETS: Final = resources.DAEMON_SETS.viewed_as(DaemonSet)
+ROLLOUTS: Final = custom_resource(ROLLOUT, Rollout)
 GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object, optional=True)
 POLICIES: Final = custom_resources(POLICY_KINDS, Policy)
 """The policy resources by kind."""

@@ -20,7 +20,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import MANAGER, NodeRecord
 from libs.contracts.queries import QueryVerb
 from libs.kube.client import Kube
-from libs.kube.lease.election import Candidate, Deposed
+from libs.kube.lease.election import Deposed
 from libs.kube.requests import Transport
 from libs.rollout.decide import Decider
 from libs.rollout.views.fleet import Fleet
@@ -29,7 +29,7 @@ from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
-from services.cluster_role import ClusterSettings
+from services.cluster_role import LeadingSettings, candidate_for
 from services.scheduler.clocks import clock_texts
 from services.scheduler.effects.executor import Executor
 from services.scheduler.events import UpgradeEvents
@@ -47,13 +47,10 @@ from services.scheduler.wait_events import read_last_waits
 LEASE = "sluice-scheduler"
 
 
-class SchedulerSettings(ClusterSettings, frozen=True, kw_only=True):
+class SchedulerSettings(LeadingSettings, frozen=True, kw_only=True):
     """Settings of the scheduler."""
 
-    namespace: str
-    """Namespace of the operands and of the lease."""
     pod_name: str = "scheduler"
-    """Identity of this process in the lease."""
     stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
     """NATS servers that keep a copy of each stream; a cluster of three loses nothing with 3."""
     stream_origin: str = ""
@@ -70,20 +67,12 @@ async def run(
     plan_runner: PlanRunner = run_in_process,
 ) -> None:
     """Follow the cluster and the bus; upgrade nodes while leading."""
-    candidate = Candidate(
-        kube,
-        manager=MANAGER,
-        namespace=settings.namespace,
-        lease=LEASE,
-        identity=settings.pod_name,
-        env=env,
-    )
+    candidate = candidate_for(LEASE, settings, kube=kube, manager=MANAGER, env=env)
     inputs = Inputs(
         candidate.kube,
         bus,
         namespace=settings.namespace,
         streams=streams_with(settings.stream_replicas, origin=settings.stream_origin),
-        limits_connections=not settings.nats.credentials.signs_in,
         env=env,
     )
 

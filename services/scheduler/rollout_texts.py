@@ -5,6 +5,7 @@ from typing import Final
 from libs.contracts.events import RolloutEvent
 from libs.contracts.node import BY_RETRY
 from libs.contracts.rollout import BY_RELEASE, Brake, RolloutPhase
+from libs.contracts.words import plural
 from libs.kube.authors import Author
 from libs.rollout.pool.conditions import proof_text
 from services.scheduler.resources import Rollout
@@ -50,7 +51,7 @@ def released(rollout: Rollout) -> str:
     release = rollout.spec.release
     if release is None:
         return ""
-    failures = "1 failure" if release.failures == 1 else f"{release.failures} failures"
+    failures = plural(release.failures, "failure")
     return f"{failures} of {release.target}"
 
 

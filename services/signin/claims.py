@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import msgspec
 
 from libs.contracts.identities import COMPONENTS, Identity, Writer
+from libs.contracts.words import excerpt
 
 AUDIENCE: Final = "sluice"
 ACCOUNT_PREFIX: Final = "sluice-"
@@ -24,7 +25,7 @@ session, and half an hour remains in which all are renewed. Revocation does not 
 _SUBJECT: Final = "system:serviceaccount:"
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
-_SHOWN: Final = 120
+_SHOWN: Final = 121
 
 _Time = Annotated[float, msgspec.Meta(ge=0.0, le=2.0**53)]
 
@@ -151,8 +152,7 @@ class _Subject(msgspec.Struct, frozen=True):
 
 def shown(text: str) -> str:
     """Return foreign text, short and printable."""
-    cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    return "".join(each if each.isprintable() else "?" for each in cut)
+    return excerpt(text, _SHOWN)
 
 
 def _check_addressees(claims: _Claims, trust: Trust) -> Refused | None:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from libs.kube import views
+from libs.kube import resources, views
 from libs.kube.client import Kube
-from libs.kube.informer import Informer
+from libs.kube.informer import InformerSet
 from libs.kube.resources import Resource
+from libs.kube.views.lean import keep_identity
 from libs.runtime.env import Env
 from services.signin.claims import Cause, Holder, Refused
 
@@ -26,29 +25,17 @@ class Pod(views.Object, frozen=True, kw_only=True):
     spec: PodSpec = PodSpec()
 
     def __post_init__(self) -> None:
-        _keep_identity(self)
+        keep_identity(self)
 
 
 class Named(views.Object, frozen=True, kw_only=True):
     """An object of which only name and uid matter."""
 
     def __post_init__(self) -> None:
-        _keep_identity(self)
+        keep_identity(self)
 
 
-def _keep_identity(view: views.Object) -> None:
-    """Drop labels, annotations and managed fields: a cluster may have 50,000 of our pods."""
-    full = view.metadata
-    lean = views.Metadata(
-        name=full.name,
-        namespace=full.namespace,
-        uid=full.uid,
-        resource_version=full.resource_version,
-    )
-    msgspec.structs.force_setattr(view, "metadata", lean)
-
-
-PODS: Final = Resource(plural="pods", kind="Pod", view=Pod)
+PODS: Final = resources.PODS.viewed_as(Pod)
 ACCOUNTS: Final = Resource(
     plural="serviceaccounts", kind="ServiceAccount", metadata_only=True, view=Named
 )
@@ -153,30 +140,21 @@ def _judge_node(holder: Holder, node: Named | None, gone: GoneUids) -> Refused |
     return None
 
 
-class ClusterObjects:
+class ClusterObjects(InformerSet):
     """The pods and ServiceAccounts of our namespace, and all nodes, by watches."""
 
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
+        super().__init__(kube, env=env)
         self._namespace = namespace
-        self.pods = Informer(
-            kube,
-            PODS,
-            env=env,
-            indexes={"uid": lambda pod: (pod.metadata.uid,)},
-            namespace=namespace,
+        self.pods = self.add(
+            PODS, indexes={"uid": lambda pod: (pod.metadata.uid,)}, namespace=namespace
         )
-        self.accounts = Informer(kube, ACCOUNTS, env=env, namespace=namespace)
-        self.nodes = Informer(kube, NODES, env=env)
+        self.accounts = self.add(ACCOUNTS, namespace=namespace)
+        self.nodes = self.add(NODES)
         self.gone = GoneUids()
         self._handlers: list[Callable[[views.Object], None]] = []
         for informer in self.all():
             informer.cache.on_change(self._changed)
-
-    def all(self) -> tuple[Informer[Any], ...]:
-        return (self.pods, self.accounts, self.nodes)
-
-    def why_not_synced(self) -> str:
-        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
 
     def on_departure(self, handler: Callable[[views.Object], None]) -> None:
         """Call `handler` with each object that was deleted or replaced."""

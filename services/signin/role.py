@@ -2,13 +2,14 @@
 
 from typing import Final
 
-from libs.bus.connect import connect_bus
+from libs.bus.connect import NatsSettings, connect_bus
 from libs.bus.connections import ConnectionMonitor
 from libs.bus.nats.bus import NatsBus
 from libs.bus.nats.callout import answer_sign_ins, send
 from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.connect import connect
+from libs.kube.informer import run_informers
 from libs.kube.requests import Transport
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
@@ -36,7 +37,15 @@ _POLL: Final = 0.1
 _log = logger()
 
 
+class SignInNatsSettings(NatsSettings, frozen=True, kw_only=True):
+    """Sign-in connects with a key: it cannot be admitted by itself."""
+
+    nkey_seed_file: str = ""
+    """Seed of a user whose key is in nats-server's configuration."""
+
+
 class SignInSettings(ClusterSettings, frozen=True, kw_only=True):
+    nats: SignInNatsSettings = SignInNatsSettings()
     namespace: str
     """Namespace of Sluice's ServiceAccounts and pods."""
     tokens: KeySettings = KeySettings()
@@ -112,8 +121,8 @@ async def run(
     service.ready_when("keys", trusted.unready_reason)
     service.run_forever("keys of tokens", trusted.run())
     service.run_forever("key files", key_files.run())
-    for informer in objects.all():
-        service.run_forever(f"follow {informer.name}", informer.run())
+    # Readiness does not ask for them: without them each token is reviewed first.
+    run_informers(objects.all(), service)
     service.run_forever("connections", monitor.run())
     service.run_forever("revocation", revocation.run())
     service.run_forever("reviews", background.run())

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -10,6 +10,9 @@ from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
 
 Value: TypeAlias = int | float | None
+
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,7 @@ def bus_id(pci: str) -> str:
 
 
 def memory_mib(sample: GpuSample) -> int | None:
+    """Return the whole framebuffer, which NVML tells in parts."""
     used, free = sample.framebuffer_used_mib, sample.framebuffer_free_mib
     if used is None or free is None:
         return None
@@ -58,52 +62,32 @@ def memory_mib(sample: GpuSample) -> int | None:
 
 
 def used_share(sample: GpuSample) -> float | None:
+    """Return the used part of what programs can have: what the driver reserves does not count."""
     used, free = sample.framebuffer_used_mib, sample.framebuffer_free_mib
     return used / (used + free) if used is not None and free is not None and used + free else None
 
 
-def number(
-    name: str,
-    type: str,
-    help: str,
-    value: str | Callable[[GpuSample], Value],
-    source: str,
-    *,
-    remark: str = "",
-) -> NumberField:
-    """Return a field; `value` is a function, or names a part of the sample."""
-    is_float = value is used_share or (isinstance(value, str) and value.endswith(_FLOATS))
+_Part: TypeAlias = str | Callable[[GpuSample], Value]
+Row: TypeAlias = tuple[str, str, str, _Part, str] | tuple[str, str, str, _Part, str, str]
+"""Name, type and help; the name of a part of the sample, or a function of it; what NVML is asked,
+for people, and perhaps a remark."""
+
+
+def number(row: Row) -> NumberField:
+    """Return the field that a row of the table describes."""
+    name, kind, text, part, source, *remark = row
     return NumberField(
         name=f"DCGM_FI_{name}",
-        type=type,
-        help=help,
-        of=attrgetter(value) if isinstance(value, str) else value,
+        type=kind,
+        help=text,
+        of=attrgetter(part) if isinstance(part, str) else part,
         source=source,
-        is_float=is_float,
-        remark=remark,
+        is_float=part is used_share or part in _FLOATS,
+        remark="".join(remark),
     )
 
 
-_FLOATS: Final = ("_w", "_active", "_occupancy")
-"""How the names of those parts of a sample end that are no integers."""
-
-GPM: Final = "Hopper and later; absent before"
-OF_INSTANCES: Final = "of a MIG instance: its own"
-REMAPS: Final = "Ampere and later"
-LINKS: Final = "only with NVLink"
-
-
-def profiled(name: str, help: str, value: str, *, gpm: int) -> NumberField:
-    """Return the share that a GPU's performance monitors measure, which instances have, too."""
-    return number(
-        f"PROF_{name}",
-        "gauge",
-        help,
-        value,
-        f"GPM metric {gpm} / 100",
-        remark=f"{GPM}; {OF_INSTANCES}",
-    )
-
-
-def field(*numbers: int) -> str:
-    return "field " + " + ".join(map(str, numbers))
+_FLOATS: Final = frozenset(
+    name for name, kind in get_type_hints(GpuSample).items() if kind == float | None
+)
+"""The parts of a sample that are no integers: their numbers are written with six decimals."""

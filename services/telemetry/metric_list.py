@@ -10,9 +10,8 @@ from typing import Final
 
 import msgspec
 
-from services.telemetry.default_fields import DEFAULT_FIELDS
 from services.telemetry.field import Field, NumberField, TextField
-from services.telemetry.fields import DRIVER_VERSION, FIELDS, TEXTS, UNAVAILABLE
+from services.telemetry.fields import DEFAULT_FIELDS, DRIVER_VERSION, FIELDS, TEXTS, UNAVAILABLE
 
 LABEL: Final = "label"
 _TYPES: Final = ("gauge", "counter", "histogram", "summary", LABEL)

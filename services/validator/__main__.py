@@ -23,7 +23,7 @@ def cluster_role() -> Role[Any]:
     from services.cluster_role import cluster_role
     from services.validator.cluster import role
 
-    return cluster_role(role.ValidatorClusterSettings, role.run, writer=Writer.VALIDATOR_CLUSTER)
+    return cluster_role(role.FleetSettings, role.run, writer=Writer.VALIDATOR_CLUSTER)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from libs.bus.permissions import permissions
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import PlanAnswer
 from libs.forecast.plan import plan
-from libs.forecast.rollout_plan import plan_response
 from libs.host.machine import InlineOffload
 from libs.kube.errors import Unavailable
 from libs.kube.requests import Request, Response, Transport
@@ -36,6 +35,7 @@ from services.driver.cluster.image_requests import ImageRequests
 from services.driver.node import agent as driver
 from services.driver.plugin import agent as plugin
 from services.driver.plugin.settings import PluginSettings
+from services.fleet_role import FleetSettings
 from services.scheduler import role as scheduler
 from services.scheduler.plan_process import PlanRequest
 from services.telemetry.cluster import role as telemetry_cluster
@@ -180,7 +180,7 @@ class Backends:
     async def run_plan(self, request: PlanRequest) -> PlanAnswer:
         """Compute a plan inline, for there are no processes in virtual time, and with few plays."""
         self.plans.append(request)
-        forecast = plan(
+        return plan(
             request.fleet,
             request.now,
             pool=request.pool,
@@ -188,8 +188,7 @@ class Backends:
             plays=PLAYS,
             finish_by=request.finish_by,
             seed=request.seed,
-        )
-        return plan_response(forecast)
+        ).answer
 
 
 RunAgent = Callable[..., Coroutine[Any, Any, object]]
@@ -276,7 +275,7 @@ def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, object
             )
             return discovery_cluster.run(settings, **ports)
         case Writer.VALIDATOR_CLUSTER:
-            return validator_cluster.run(validator_cluster.ValidatorClusterSettings(), **ports)
+            return validator_cluster.run(FleetSettings(), **ports)
         case Writer.TELEMETRY_CLUSTER:
             return telemetry_cluster.run(telemetry_cluster.TelemetryClusterSettings(), **ports)
         case _:

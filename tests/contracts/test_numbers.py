@@ -11,7 +11,7 @@ from libs.contracts import records
 from libs.contracts.commands import Command
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import NodeRecord
-from libs.contracts.numbers import LIMIT, next_number, parse_count
+from libs.contracts.numbers import LIMIT, next_number, parse_count, parse_version
 from tests.contracts.goldens import path_of
 from tests.contracts.structs import name_of, structs
 
@@ -76,3 +76,22 @@ def test_the_next_number_is_within_the_bounds() -> None:
 )
 def test_a_count_in_a_text(text: str, count: int | None) -> None:
     assert parse_count(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("535.104.05", (535, 104, 5)),
+        ("v1.34.2-gke.1", (1, 34, 2)),
+        ("1.27+", (1, 27)),
+        ("580", (580,)),
+        ("", ()),
+        ("v", ()),
+        ("sha256:12", ()),
+        ("²", ()),
+        ("9" * 5_000, ()),
+        ("580." + "1" * 5_000, (580,)),
+    ],
+)
+def test_the_numbers_of_a_version(text: str, numbers: tuple[int, ...]) -> None:
+    assert parse_version(text) == numbers

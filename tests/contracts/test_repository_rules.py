@@ -15,8 +15,8 @@ CONTRACTS = Path(libs.contracts.__path__[0])
 SPELT = re.compile(r"sluice\.v1|\$JS\.|\$SRV|_INBOX")
 """Matches the beginning of literal subjects."""
 
-PURE = {"collections.abc", "enum", "functools", "hashlib", "json", "re", "typing"}
-"""The standard library modules that contracts may import."""
+PURE = {"collections.abc", "datetime", "enum", "functools", "hashlib", "json", "re", "typing"}
+"""The standard library modules that contracts may import: `datetime` writes given times."""
 
 CITED = re.compile(r"docs/(invariants|states|wire)\.md(?:#([\w-]+))?")
 LINKED = re.compile(r"\]\((?:(invariants|states|wire)\.md)?(?:#([\w-]+))?\)")

@@ -272,20 +272,20 @@ async def test_every_scheduler_can_ensure_the_streams(guarded: World) -> None:
     assert await guarded.kept() == before
 
 
-async def test_a_lost_stream_is_recreated(with_keys: World) -> None:
+async def test_a_lost_stream_is_recreated(guarded: World) -> None:
     """The server restarts without the stream; the connections stay the same."""
-    await with_keys.server.lose_stream(STATE.name)
-    agent = await with_keys.bus(B_DRIVER)
+    await guarded.server.lose_stream(STATE.name)
+    agent = await guarded.bus(B_DRIVER)
 
     async def ensured() -> bool:
         try:
-            await with_keys.scheduler.ensure(STATE)
+            await guarded.scheduler.ensure(STATE)
         except BusUnavailable:
             return False
         return True
 
     await eventually(ensured)
-    assert await with_keys.scheduler.last(STATE, state(B_DRIVER)) is None
+    assert await guarded.scheduler.last(STATE, state(B_DRIVER)) is None
     assert await agent.store(STATE, state(B_DRIVER), b"facts again") == 1
     command = await agent.last(COMMANDS, slot(B_DRIVER))
     assert command is not None

@@ -3,23 +3,22 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
-import msgspec
 import pytest
-from nats.errors import Error, NoRespondersError
+from nats.errors import Error
 from structlog.testing import capture_logs
 
 from libs.bus import connections, floods
-from libs.bus.connections import NODES, SERVICES, SHARES, ConnectionMonitor
+from libs.bus.connections import NODES, SHARES, ConnectionMonitor
 from libs.bus.nats.transport import ConnectFailed
 from libs.bus.server_config import SPARE_CONNECTIONS
 from libs.bus.sessions import Session
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
+from libs.testing.sign_in import TokenSignIn
 from libs.testing.simulation import make_env
 from tests.security.identities import A_DRIVER, B_DRIVER, B_TELEMETRY, CTL, IDENTITIES, SCHEDULER
-from tests.security.world import KeyCredentials, RawClient, TokenCredentials, World, world
+from tests.security.world import RawClient, World, world
 from tests.support import eventually
 
 MANY = 200
@@ -53,11 +52,11 @@ async def test_connections_beyond_the_share_are_cut_and_named(guarded: World) ->
             others = [await guarded.raw_client(each) for each in (B_DRIVER, B_TELEMETRY, CTL)]
             await eventually(lambda: monitor.cut.total() >= MANY - SHARES[NODES])
     assert count_open(others) == len(others)
-    assert set(monitor.cut) <= {str(A_DRIVER), guarded.credentials.user(A_DRIVER)}
+    assert set(monitor.cut) == {str(A_DRIVER)}
     warned = [each for each in logs if "too many connections" in each["event"]]
     assert len(warned) == 1
     assert warned[0]["identity"] == str(A_DRIVER)
-    assert warned[0]["users"] == [guarded.credentials.user(A_DRIVER)]
+    assert warned[0]["users"] == [str(guarded.sign_in.session(A_DRIVER))]
     assert agent.identity == A_DRIVER
 
 
@@ -104,19 +103,16 @@ async def test_only_what_exceeds_the_share_is_cut(guarded: World) -> None:
         last = await guarded.raw_client(A_DRIVER)
         await eventually(lambda: count_open(clients) == SHARES[NODES] - 1)
         await eventually(lambda: monitor.cut.total() == 1)
-        assert set(monitor.cut) <= {str(A_DRIVER), guarded.credentials.user(A_DRIVER)}
+        assert set(monitor.cut) == {str(A_DRIVER)}
     assert last.client.is_connected
 
 
-@pytest.mark.parametrize("way", ["keys", "tokens"])
-async def test_nodes_cannot_take_the_connections_of_services(way: str, tmp_path: Path) -> None:
+async def test_nodes_cannot_take_the_connections_of_services(sign_in: TokenSignIn) -> None:
     """Without any monitor: the accounts have connections of their own."""
-    credentials = KeyCredentials() if way == "keys" else TokenCredentials(tmp_path)
-    of_nodes = sum(bool(each.node) for each in IDENTITIES) if way == "keys" else len(IDENTITIES)
-    limit = f"max_connections: {2 * of_nodes + SPARE_CONNECTIONS}\n"
-    config = credentials.config()
+    limit = f"max_connections: {2 * len(IDENTITIES) + SPARE_CONNECTIONS}\n"
+    config = sign_in.config()
     assert config.count(limit) == 1
-    async with world(credentials, config.replace(limit, "max_connections: 20\n")) as guarded:
+    async with world(sign_in, config.replace(limit, "max_connections: 20\n")) as guarded:
         with pytest.raises(Exception, match="maximum account active connections"):
             await open_clients(guarded, A_DRIVER, 30)
         service = await guarded.raw_client(SCHEDULER)
@@ -124,7 +120,7 @@ async def test_nodes_cannot_take_the_connections_of_services(way: str, tmp_path:
 
 
 async def test_only_the_monitor_may_list_and_close_connections(guarded: World) -> None:
-    for identity in (A_DRIVER, CTL):
+    for identity in (A_DRIVER, CTL, SCHEDULER):
         raw = await guarded.raw_client(identity)
         await raw.send(subjects.list_connections(), b"{}")
         await raw.send(subjects.kick("ANY"), b"{}")
@@ -132,40 +128,14 @@ async def test_only_the_monitor_may_list_and_close_connections(guarded: World) -
         assert len(raw.violations) == 3
 
 
-async def test_with_sign_in_the_scheduler_reaches_no_service_of_the_server(
-    with_tokens: World,
-) -> None:
-    scheduler = await with_tokens.raw_client(SCHEDULER)
-    notices = await scheduler.listen(subjects.CONNECTIONS)
-    victim = await with_tokens.raw_client(A_DRIVER)
-    server = victim.client._server_info["server_id"]
-    forbidden = {
-        subjects.list_connections(server): b"{}",
-        subjects.kick(server): b'{"cid": %d}' % victim.client.client_id,
-    }
-    for subject, data in forbidden.items():
-        with pytest.raises(NoRespondersError):
-            await scheduler.ask(subject, data)
-
-    listed = msgspec.json.decode(
-        (await scheduler.ask(subjects.list_connections(), b'{"auth":true}')).data
-    )
-
-    accounts = {each["account"] for each in listed["data"]["connections"]}
-    assert accounts == {SERVICES}, "the server lets every account list its own"
-    await victim.flush()
-    assert victim.client.is_connected
-    assert notices == []
-
-
-async def test_the_sessions_of_an_identity_share_its_connections(with_tokens: World) -> None:
+async def test_the_sessions_of_an_identity_share_its_connections(guarded: World) -> None:
     """Two pods of one identity, as after a DaemonSet's update."""
-    sign_in = of_tokens(with_tokens).sign_in
-    clients = await open_clients(with_tokens, A_DRIVER, SHARES[NODES])
+    sign_in = guarded.sign_in
+    clients = await open_clients(guarded, A_DRIVER, SHARES[NODES])
     sign_in.pods[sign_in.tokens[A_DRIVER]] = Session(A_DRIVER, "pod-of-the-successor")
-    async with monitoring(with_tokens) as monitor:
+    async with monitoring(guarded) as monitor:
         await eventually(lambda: monitor.count(A_DRIVER) == SHARES[NODES])
-        clients += await open_clients(with_tokens, A_DRIVER, 1)
+        clients += await open_clients(guarded, A_DRIVER, 1)
         await eventually(lambda: count_open(clients) == SHARES[NODES])
         assert monitor.count(A_DRIVER) == SHARES[NODES]
         await clients[-1].client.close()
@@ -173,36 +143,31 @@ async def test_the_sessions_of_an_identity_share_its_connections(with_tokens: Wo
     assert not clients[0].client.is_connected, "the oldest of all was cut"
 
 
-async def test_closed_sessions_are_cut(with_tokens: World) -> None:
+async def test_closed_sessions_are_cut(guarded: World) -> None:
     """Those that are known, and those that are admitted a moment later; no others."""
-    sign_in = of_tokens(with_tokens).sign_in
-    old = await open_clients(with_tokens, A_DRIVER, 2)
-    pod = sign_in.pods[sign_in.tokens[A_DRIVER]]
-    others = [await with_tokens.raw_client(each) for each in (B_DRIVER, CTL)]
-    async with monitoring(with_tokens) as monitor:
+    sign_in = guarded.sign_in
+    old = await open_clients(guarded, A_DRIVER, 2)
+    pod = sign_in.session(A_DRIVER)
+    others = [await guarded.raw_client(each) for each in (B_DRIVER, CTL)]
+    async with monitoring(guarded) as monitor:
         await eventually(lambda: monitor.count(A_DRIVER) == 2)
 
         assert monitor.close(lambda session: session == pod) == 2
 
         await eventually(lambda: count_open(old) == 0)
-        late = await with_tokens.raw_client(A_DRIVER)
+        late = await guarded.raw_client(A_DRIVER)
         await eventually(lambda: not late.client.is_connected)
         sign_in.pods[sign_in.tokens[A_DRIVER]] = Session(A_DRIVER, "another-pod")
-        others.append(await with_tokens.raw_client(A_DRIVER))
+        others.append(await guarded.raw_client(A_DRIVER))
         await eventually(lambda: monitor.count(A_DRIVER) == 1)
         assert monitor.close(lambda session: session == pod) == 0
         assert monitor.cut.total() == 0
     assert count_open(others) == len(others)
 
 
-async def test_sessions_that_no_notice_announced_are_cut(with_tokens: World) -> None:
-    pod = of_tokens(with_tokens).sign_in.pods[of_tokens(with_tokens).sign_in.tokens[A_DRIVER]]
-    clients = await open_clients(with_tokens, A_DRIVER, 2)
-    async with monitoring(with_tokens) as monitor:
+async def test_sessions_that_no_notice_announced_are_cut(guarded: World) -> None:
+    pod = guarded.sign_in.session(A_DRIVER)
+    clients = await open_clients(guarded, A_DRIVER, 2)
+    async with monitoring(guarded) as monitor:
         assert monitor.close(lambda session: session == pod) == 0, "nothing was listed yet"
         await eventually(lambda: count_open(clients) == 0)
-
-
-def of_tokens(world: World) -> TokenCredentials:
-    assert isinstance(world.credentials, TokenCredentials)
-    return world.credentials

@@ -6,9 +6,11 @@ attacker's own account and is not imported into that of the streams.
 
 import pytest
 
+from libs.bus.permissions import AUTH
 from libs.contracts import subjects
-from libs.contracts.identities import Identity
+from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import COMMANDS, EVENTS, STATE
+from libs.testing.sign_in import TokenSignIn
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
@@ -25,10 +27,11 @@ from tests.security.identities import (
     state,
     status,
 )
-from tests.security.world import KeyCredentials, World, consumer, one_account, world
+from tests.security.world import World, consumer, world
 from tests.support import eventually
 
 EVIL = "evil"
+ONE = "ONE"
 ALL_STATE = subjects.cluster_pattern(subjects.State, "default")
 ALL_EVENTS = subjects.cluster_pattern(subjects.Event, "default")
 
@@ -103,6 +106,22 @@ async def test_a_forged_reply_subject_has_no_effect(
     assert (await attacker.ask(subject, data)).data, "it may send this"
 
 
+def one_account(sign_in: TokenSignIn) -> str:
+    """Configure everybody, with the same permissions, in one account together with the streams."""
+    settings, (key,) = sign_in.settings(), sign_in.settings().keys
+    return f"""
+accounts {{
+  {ONE} {{ jetstream: enabled }}
+  {AUTH} {{ users: [{{nkey: {key}}}] }}
+}}
+authorization {{
+  auth_callout {{
+    issuer: {settings.issuer}, xkey: {settings.xkey}, account: {AUTH}, auth_users: [{key}]
+  }}
+}}
+"""
+
+
 @pytest.mark.parametrize(
     ("identity", "reply"),
     [
@@ -113,9 +132,11 @@ async def test_a_forged_reply_subject_has_no_effect(
         pytest.param(CTL, slot(B_DRIVER), id="information about a stream answered to a slot"),
     ],
 )
-async def test_forged_replies_would_work_within_one_account(identity: Identity, reply: str) -> None:
-    credentials = KeyCredentials()
-    async with world(credentials, one_account(credentials.users)) as unguarded:
+async def test_forged_replies_would_work_within_one_account(
+    identity: Identity, reply: str, sign_in: TokenSignIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libs.bus.callout.account_of", dict.fromkeys(Writer, ONE).__getitem__)
+    async with world(sign_in, one_account(sign_in)) as unguarded:
         before = await unguarded.kept(but=OWN)
         attacker = await unguarded.raw_client(identity)
 
@@ -125,18 +146,18 @@ async def test_forged_replies_would_work_within_one_account(identity: Identity, 
         assert (after, unguarded.deliveries) != (before, [])
 
 
-async def test_an_answer_is_no_request_to_close_a_connection(with_keys: World) -> None:
-    """The server's services are imported by wildcards, which accept no answers."""
-    victim, attacker = await with_keys.raw_client(B_DRIVER), await with_keys.raw_client(A_DRIVER)
-    service = await with_keys.raw_client(SCHEDULER)
+async def test_an_answer_is_no_request_to_close_a_connection(guarded: World) -> None:
+    """Only the account of sign-in imports the server's services."""
+    victim, attacker = await guarded.raw_client(B_DRIVER), await guarded.raw_client(A_DRIVER)
+    service = await guarded.raw_client(SCHEDULER)
     kick = subjects.kick(victim.client._server_info["server_id"])
     close = b'{"cid": %d}' % victim.client.client_id
     await attacker.ask(state(A_DRIVER), close)
 
     await service.send(subjects.direct_get(STATE.name, state(A_DRIVER)), reply=kick)
-    await with_keys.settle()
+    await guarded.settle()
 
     assert service.violations == []
     await victim.flush()
-    await service.ask(kick, close)
+    await guarded.monitor.request(kick, close)
     await eventually(lambda: victim.client.is_closed)

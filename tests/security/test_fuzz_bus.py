@@ -19,8 +19,8 @@ SEEDS = int(os.environ.get(FUZZ_SEEDS, "3"))
 
 
 @pytest.mark.dear("random bytes to every reader, from three seeds")
-async def test_every_reader_survives_random_operations(with_keys: World) -> None:
-    await fuzz_bus(with_keys, range(SEEDS))
+async def test_every_reader_survives_random_operations(guarded: World) -> None:
+    await fuzz_bus(guarded, range(SEEDS))
 
 
 def test_a_decoder_raises_nothing_but_malformed_message() -> None:
@@ -39,5 +39,4 @@ def test_a_parser_of_subjects_raises_nothing_but_not_a_subject() -> None:
         for parse in (subjects.parse, subjects.slot_of):
             with suppress(subjects.NotASubject):
                 parse(text)
-        subjects.owner_of_inbox(text)
         subjects.is_allowed_reply(text, "default")

@@ -105,15 +105,15 @@ async def test_a_stored_subject_that_is_not_text_is_read_past() -> None:
     assert messages[0].subject.endswith("\\xff\\xfe")
 
 
-async def test_a_node_cannot_stop_a_service(with_keys: World) -> None:
+async def test_a_node_cannot_stop_a_service(guarded: World) -> None:
     """What the permissions leave to a node's choice: replies, headers and contents."""
     received: list[str] = []
     for service, plane in ((SCHEDULER, subjects.Beat), (TELEMETRY_CLUSTER, subjects.Telemetry)):
-        bus = await with_keys.bus(service)
+        bus = await guarded.bus(service)
         pattern = subjects.cluster_pattern(plane, service.cluster)
         await bus.subscribe(pattern, lambda subject, _data, _reply: received.append(subject))
     for identity, subject in ((A_DRIVER, beat(A_DRIVER)), (A_TELEMETRY, batch(A_TELEMETRY))):
-        node = await with_keys.raw_client(identity)
+        node = await guarded.raw_client(identity)
         for headers in (b"", *BAD_HEADERS.values()):
             raw = publication(subject.encode(), BAD, reply=BAD, headers=headers)
             await send_raw(node.client, raw)

@@ -68,21 +68,21 @@ async def read(world: World) -> list[StoredEvent]:
 
 
 @pytest.mark.parametrize("poison", POISONS.values(), ids=POISONS)
-async def test_a_poisoned_event_stops_no_reader(with_keys: World, poison: bytes) -> None:
-    attacker = await with_keys.raw_client(A_DRIVER)
-    before = len(await read(with_keys))
+async def test_a_poisoned_event_stops_no_reader(guarded: World, poison: bytes) -> None:
+    attacker = await guarded.raw_client(A_DRIVER)
+    before = len(await read(guarded))
     for data in (poison, GOOD):
         answer = msgspec.json.decode((await attacker.ask(event(A_DRIVER), data)).data)
         assert "error" not in answer
 
-    entries = (await read(with_keys))[before:]
+    entries = (await read(guarded))[before:]
 
     assert len(entries) == 2
     last = entries[-1]
     assert isinstance(last, RecordedEvent)
     assert last.event == msgspec.json.decode(GOOD, type=Event)
     assert not isinstance(entries[0], MalformedEvent) or entries[0].why
-    events = await events_of(await with_keys.bus(CTL))
+    events = await events_of(await guarded.bus(CTL))
     formatter = EventFormatter(dict, began=0.0)
     lines = [line for each in events for line in formatter.lines_for(each)]
     lines += [formatter.line("driver", each.message, at=each.at) for each in events]
@@ -90,8 +90,8 @@ async def test_a_poisoned_event_stops_no_reader(with_keys: World, poison: bytes)
     judge(AuditJournal(revisions=(), entries=(), events=events, pools=()), faults=True)
 
 
-async def test_reading_all_events_without_their_stream_ends(with_keys: World) -> None:
-    await with_keys.server.lose_stream(EVENTS.name)
+async def test_reading_all_events_without_their_stream_ends(guarded: World) -> None:
+    await guarded.server.lose_stream(EVENTS.name)
     with pytest.raises(Fatal, match="EVENTS is missing"):
-        await events_of(await with_keys.bus(CTL), within=1.0)
-    assert await with_keys.scheduler.info(STATE) is not None
+        await events_of(await guarded.bus(CTL), within=1.0)
+    assert await guarded.scheduler.info(STATE) is not None

@@ -1,9 +1,7 @@
 """The configuration of the server, and the connections that it admits."""
 
 import asyncio
-import random
 import re
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -13,90 +11,22 @@ from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect
 from libs.bus.nats.jetstream import configuration
 from libs.bus.port import SubjectForbidden
-from libs.bus.server_config import ServerCluster, Tls, User, new_nkey, server_config
+from libs.bus.server_config import ServerCluster, Tls, new_nkey, server_config
 from libs.contracts import subjects
-from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
 from libs.contracts.senders import event_subjects, report_subjects
 from libs.contracts.subjects import EVENTS, STATE, STREAMS
-from libs.testing.nats import binary
+from libs.testing.sign_in import TokenSignIn
 from libs.testing.simulation import make_env
 from tests.security.identities import A_DRIVER, B_DRIVER, CTL, SCHEDULER, event, state
-from tests.security.world import KeyCredentials, RawClient, World
+from tests.security.world import World
 from tests.support import eventually
 
 
-def users(nodes: int) -> list[User]:
-    identities = [
-        *(Identity(writer=each) for each in CLUSTER_WRITERS if each != Writer.SIGN_IN),
-        *(
-            Identity(writer=each, node=f"gpu-{n}.example")
-            for n in range(nodes)
-            for each in COMPONENTS
-        ),
-    ]
-    return [User(identity=each, public_key=new_nkey().public) for each in identities]
-
-
-@pytest.mark.dear("a key for each user of the largest fleet")
-def test_the_server_accepts_11400_users(tmp_path: Path) -> None:
-    fleet = users(1_900)
-    config = tmp_path / "server.conf"
-    config.write_text(server_config(fleet))
-
-    completed = subprocess.run(
-        [binary(), "-t", "-c", config], capture_output=True, text=True, timeout=60, check=False
-    )
-
-    assert completed.returncode == 0, completed.stderr
-    assert config.read_text().count("nkey: ") == len(fleet) == 11_406
-
-
-def test_the_order_of_the_users_does_not_matter() -> None:
-    some = users(3)
-    other = random.Random(1).sample(some, len(some))
-    assert other != some
-    assert server_config(other) == server_config(some)
-
-
-def test_every_user_has_its_own_line_with_its_name() -> None:
-    some = users(2)
-    lines = [line.strip() for line in server_config(some).splitlines()]
-    for user in some:
-        assert user.public_key in lines[lines.index(f"# {user.identity}") + 1]
-
-
-def test_calls_of_nodes_are_imported_by_wildcard_patterns() -> None:
+def test_calls_of_nodes_are_imported_by_wildcard_patterns(sign_in: TokenSignIn) -> None:
     """An import of one literal subject would take in an answer to another call."""
-    calls = re.findall(r'\{service: \{account: \w+, subject: "([^"]+)"', server_config(users(1)))
+    calls = re.findall(r'\{service: \{account: \w+, subject: "([^"]+)"', sign_in.config())
     assert len(calls) == 11
     assert all({">", "*"} & set(call.split(".")) for call in calls)
-
-
-def test_a_user_has_a_key_of_its_own() -> None:
-    key = new_nkey().public
-    shared = [User(identity=each, public_key=key) for each in (A_DRIVER, B_DRIVER)]
-    with pytest.raises(ValueError, match="one key for each"):
-        server_config(shared)
-
-
-KEY = "UA5O4YQDXB3PJC7A6MMAHT7NRFQHRF6CMVUVYSE3D3YC64WJE4LVXA6L"
-NO_KEYS = {
-    "a seed": new_nkey().seed,
-    "another alphabet": f"{KEY[:-1]}_",
-    "two letters that changed places": KEY[:9] + KEY[10:8:-1] + KEY[11:],
-    "more than a key": f"{KEY}}}",
-    "nothing": "",
-}
-
-
-@pytest.mark.parametrize("text", NO_KEYS.values(), ids=NO_KEYS)
-def test_a_malformed_key_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"default/a\.example/driver: .* is not the public key"):
-        User(identity=A_DRIVER, public_key=text)
-
-
-def test_a_valid_key_is_accepted() -> None:
-    assert User(identity=A_DRIVER, public_key=KEY).public_key == KEY
 
 
 def test_a_seed_is_not_printed() -> None:
@@ -115,11 +45,9 @@ SHOWN: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("shown", SHOWN.values(), ids=SHOWN)
-async def test_connecting_without_a_key_or_token_is_refused(
-    guarded: World, shown: dict[str, str]
-) -> None:
+async def test_connecting_without_a_token_is_refused(guarded: World, shown: dict[str, str]) -> None:
     if "sig" in shown:
-        shown = {**shown, "nkey": guarded.credentials.static_key}
+        shown = {**shown, "nkey": guarded.sign_in.own.nkey.public}
     reader, writer = await asyncio.open_connection("127.0.0.1", guarded.server.port)
     assert (await reader.readline()).startswith(b"INFO ")
     writer.write(b"CONNECT " + msgspec.json.encode({"verbose": False, **shown}) + b"\r\nPING\r\n")
@@ -128,18 +56,20 @@ async def test_connecting_without_a_key_or_token_is_refused(
     await writer.wait_closed()
 
 
-async def test_an_unknown_key_is_refused(with_keys: World) -> None:
-    with pytest.raises(SubjectForbidden, match="add this identity's key"):
+async def test_a_seed_of_anybody_but_sign_in_is_refused(guarded: World, tmp_path: Path) -> None:
+    seed = tmp_path / "seed"
+    seed.write_text(new_nkey().seed)
+    with pytest.raises(SubjectForbidden, match="give a token"):
         async with connect(
-            url=with_keys.server.url,
+            url=guarded.server.url,
             identity=SCHEDULER,
             env=make_env(),
-            credentials=Credentials(nkey_seed=new_nkey().seed),
+            credentials=Credentials(nkey_seed_file=str(seed)),
         ):
             pass
 
 
-async def test_the_key_or_token_determines_the_identity(guarded: World) -> None:
+async def test_the_token_determines_the_identity(guarded: World) -> None:
     """The inbox prefix and name of another identity are refused."""
     attacker = await guarded.raw_client(A_DRIVER)
     attacker.identity = B_DRIVER
@@ -147,29 +77,6 @@ async def test_the_key_or_token_determines_the_identity(guarded: World) -> None:
     await attacker.send(state(attacker.identity), b"x")
     assert len(attacker.violations) == 2
     assert messages == []
-
-
-async def test_nodes_are_added_and_removed_while_the_server_runs(with_keys: World) -> None:
-    key, newcomer = new_nkey(), Identity(writer=Writer.DRIVER, node="new.example")
-    assert isinstance(with_keys.credentials, KeyCredentials)
-    known = [each for each in with_keys.credentials.users if each.identity != A_DRIVER]
-    leaver, stays = await with_keys.raw_client(A_DRIVER), await with_keys.raw_client(B_DRIVER)
-
-    await with_keys.server.reload(
-        server_config([*known, User(identity=newcomer, public_key=key.public)])
-    )
-
-    joined = await RawClient.connect(with_keys.server.url, newcomer, nkeys_seed_str=key.seed)
-    for raw in (joined, stays):
-        answer = await raw.ask(state(raw.identity), b"here")
-        assert msgspec.json.decode(answer.data)["stream"] == "STATE"
-    assert joined.violations == stays.violations == []
-    await joined.send(state(B_DRIVER), b"not mine", reply=state(A_DRIVER))
-    assert len(joined.violations) == 1
-    await eventually(lambda: leaver.client.is_closed)
-    kept = {subject: data for _, subject, data in (await with_keys.kept())["state"]}
-    assert kept == {state(newcomer): b"here", state(B_DRIVER): b"here"}
-    await joined.client.close()
 
 
 async def test_a_node_has_few_subscriptions(guarded: World) -> None:
@@ -216,7 +123,7 @@ async def test_a_node_that_stores_all_that_it_may_changes_nothing_for_others(
 
 async def test_the_disk_of_the_server_is_limited(guarded: World) -> None:
     """The streams reserve all that their account may use, and there cannot be another one."""
-    config = guarded.credentials.config()
+    config = guarded.sign_in.config()
     reserved = sum(stream.max_bytes for stream in STREAMS)
     assert f"max_file: {reserved}\n" in config
     assert f"max_streams: {len(STREAMS)}\n" in config
@@ -234,8 +141,8 @@ CLUSTER = ServerCluster(
 )
 
 
-def test_tls_comes_first_for_clients_and_is_mutual_between_servers() -> None:
-    config = server_config(users(1), tls=TLS, cluster=CLUSTER)
+def test_tls_comes_first_for_clients_and_is_mutual_between_servers(sign_in: TokenSignIn) -> None:
+    config = server_config(sign_in.settings(), tls=TLS, cluster=CLUSTER)
     of_clients, of_routes = (part.split("}")[0].split("\n") for part in config.split("tls {")[1:])
     files = {f'{name}: "/tls/{file}"' for name, file in FILES.items()}
     assert {line.strip() for line in of_clients} - {""} == {
@@ -253,18 +160,18 @@ def test_tls_comes_first_for_clients_and_is_mutual_between_servers() -> None:
 FILES = {"cert_file": "tls.crt", "key_file": "tls.key", "ca_file": "ca.crt"}
 
 
-def test_streams_with_three_copies_may_use_three_times_as_much_disk() -> None:
+def test_streams_with_three_copies_may_use_three_times_as_much_disk(sign_in: TokenSignIn) -> None:
     """The server counts every copy against the account."""
     reserved = sum(stream.max_bytes for stream in STREAMS)
     for size in (1, 3):
         cluster = msgspec.structs.replace(CLUSTER, size=size)
-        config = server_config(users(1), tls=TLS, cluster=cluster)
+        config = server_config(sign_in.settings(), tls=TLS, cluster=cluster)
         assert f"max_file: {size * reserved}\n" in config
 
 
-def test_a_cluster_without_tls_is_refused() -> None:
+def test_a_cluster_without_tls_is_refused(sign_in: TokenSignIn) -> None:
     with pytest.raises(ValueError, match=r"whoever reaches 0\.0\.0\.0:6222 could join"):
-        server_config(users(1), cluster=CLUSTER)
+        server_config(sign_in.settings(), cluster=CLUSTER)
 
 
 def test_a_stream_has_one_or_three_copies() -> None:

@@ -5,34 +5,28 @@ are compared after fences: messages of a bystander that are sent after the attac
 paths, so that no test waits for a fixed time.
 """
 
-import json
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple, Self
 
 import msgspec
 from nats.aio.msg import Msg
 
-from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.nats.client import PatchedClient
-from libs.bus.permissions import permissions
 from libs.bus.port import FromSequence, StoredMessage
-from libs.bus.server_config import Nkey, User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.contracts.subjects import COMMANDS, EVENTS, STATE, STREAMS
 from libs.testing.nats import NatsServer
+from libs.testing.sign_in import TokenSignIn
 from libs.testing.simulation import make_env
-from tests.callout import TokenSignIn
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
     B_DRIVER,
     B_TELEMETRY,
     BYSTANDER,
-    IDENTITIES,
     SCHEDULER,
     TELEMETRY_CLUSTER,
     beat,
@@ -143,15 +137,9 @@ class _StreamReader:
 class World:
     """The server, streams with messages, and connections that end with the test."""
 
-    def __init__(
-        self,
-        *,
-        server: NatsServer,
-        credentials: "KeyCredentials | TokenCredentials",
-        ends: AsyncExitStack,
-    ) -> None:
+    def __init__(self, *, server: NatsServer, sign_in: TokenSignIn, ends: AsyncExitStack) -> None:
         self.server = server
-        self.credentials = credentials
+        self.sign_in = sign_in
         self.deliveries: list[Delivery] = []
         self._ends = ends
         self._fences = 0
@@ -161,15 +149,10 @@ class World:
         """The connection that may list and close connections."""
         self._bystander: NatsBus
 
-    def key_of(self, identity: Identity) -> Nkey:
-        """Return the static key of this identity."""
-        assert isinstance(self.credentials, KeyCredentials)
-        return self.credentials.keys[identity]
-
     async def raw_client(self, identity: Identity) -> RawClient:
         """Return a plain client with this identity."""
-        options = self.credentials.options(identity)
-        raw = await RawClient.connect(self.server.url, identity, **options)
+        token = self.sign_in.tokens[identity]
+        raw = await RawClient.connect(self.server.url, identity, token=token)
         self._ends.push_async_callback(raw.client.close)
         return raw
 
@@ -180,13 +163,14 @@ class World:
                 url=self.server.url,
                 identity=identity,
                 env=make_env(),
-                credentials=self.credentials.of(identity),
+                credentials=self.sign_in.credentials(identity),
+                wait=30.0,  # a server that was lost asks sign-in only once that is back
             )
         )
 
     async def start(self) -> None:
         """Create the streams with messages that an attack could change, and start the listeners."""
-        self.monitor = await self._ends.enter_async_context(self.credentials.run(self.server.url))
+        self.monitor = await self._ends.enter_async_context(self.sign_in.run(self.server.url))
         self.scheduler = await self.bus(SCHEDULER)
         for stream in STREAMS:
             await self.scheduler.ensure(stream)
@@ -269,95 +253,13 @@ def consumer(stream: str, name: str, **config: Any) -> bytes:
     return msgspec.json.encode({"stream_name": stream, "config": settings})
 
 
-class KeyCredentials:
-    """A static key for each identity."""
-
-    def __init__(self) -> None:
-        self.keys = {identity: new_nkey() for identity in IDENTITIES}
-        self.users = [
-            User(identity=identity, public_key=key.public) for identity, key in self.keys.items()
-        ]
-
-    @property
-    def static_key(self) -> str:
-        """A public key in the configuration."""
-        return self.keys[SCHEDULER].public
-
-    def config(self) -> str:
-        return server_config(self.users)
-
-    def user(self, identity: Identity) -> str:
-        """Return how the server names this identity's user."""
-        return self.keys[identity].public
-
-    def of(self, identity: Identity) -> Credentials:
-        return Credentials(nkey_seed=self.keys[identity].seed)
-
-    def options(self, identity: Identity) -> dict[str, str]:
-        return {"nkeys_seed_str": self.keys[identity].seed}
-
-    def run(self, url: str) -> AbstractAsyncContextManager[NatsBus]:
-        """Return a connection that may monitor the others."""
-        return connect(url=url, identity=SCHEDULER, env=make_env(), credentials=self.of(SCHEDULER))
-
-
-class TokenCredentials:
-    """A token for each identity, and a sign-in that knows them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.sign_in = TokenSignIn(IDENTITIES)
-        self._folder = folder
-
-    @property
-    def static_key(self) -> str:
-        """A public key in the configuration."""
-        return self.sign_in.nkey.public
-
-    def config(self) -> str:
-        return server_config([], sign_in=self.sign_in.settings())
-
-    def user(self, identity: Identity) -> str:
-        """Return how the server names this identity's user."""
-        return str(self.sign_in.pods[self.sign_in.tokens[identity]])
-
-    def of(self, identity: Identity) -> Credentials:
-        token = self.sign_in.tokens[identity]
-        file = self._folder / token
-        file.write_text(token)
-        return Credentials(token_file=str(file))
-
-    def options(self, identity: Identity) -> dict[str, str]:
-        return {"token": self.sign_in.tokens[identity]}
-
-    def run(self, url: str) -> AbstractAsyncContextManager[NatsBus]:
-        """Sign clients in; return the connection of sign-in, which may monitor the others."""
-        return self.sign_in.run(url)
-
-
 @asynccontextmanager
-async def world(
-    credentials: KeyCredentials | TokenCredentials, config: str = ""
-) -> AsyncGenerator[World]:
-    """Run a server with this configuration, by default the one that fits the credentials."""
+async def world(sign_in: TokenSignIn, config: str = "") -> AsyncGenerator[World]:
+    """Run a server with this configuration, by default the one that fits the sign-in."""
     async with (
-        NatsServer(config=config or credentials.config()) as server,
+        NatsServer(config=config or sign_in.config()) as server,
         AsyncExitStack() as ends,
     ):
-        environment = World(server=server, credentials=credentials, ends=ends)
+        environment = World(server=server, sign_in=sign_in, ends=ends)
         await environment.start()
         yield environment
-
-
-def one_account(users: Iterable[User]) -> str:
-    """Configure the same users and permissions in one account together with the streams."""
-    configured = [
-        {
-            "nkey": user.public_key,
-            "permissions": {
-                "publish": list(permissions(user.identity).publish),
-                "subscribe": list(permissions(user.identity).subscribe),
-            },
-        }
-        for user in users
-    ]
-    return f"authorization {{ users: {json.dumps(configured)} }}"

@@ -164,9 +164,9 @@ async def test_a_missing_server_is_waited_for_and_logged(
     ("environ", "line"),
     [
         pytest.param(
-            {"SLUICE_NATS_NKEY_SEED_FILE": "/nowhere/seed"},
-            "cannot read the nkey seed file /nowhere/seed",
-            id="no-seed",
+            {"SLUICE_NATS_TOKEN_FILE": "/nowhere/token"},
+            "cannot read the token file /nowhere/token",
+            id="no-token",
         ),
         pytest.param({"SLUICE_NATS_NODE": "a"}, "it belongs to no node", id="a-node-too-many"),
     ],
@@ -195,3 +195,11 @@ async def test_wrong_settings_exit_2_with_a_line_each(launch: Launch) -> None:
     assert await program.end() == 2
     assert len(program.output) == 3
     assert program.has_logged("did you mean SLUICE_NATS_URL?") == 1
+
+
+async def test_a_setting_that_is_gone_exits_2_and_says_what_to_do(launch: Launch) -> None:
+    program = await launch(SLUICE_NATS_NKEY_SEED_FILE="/old/seed")
+    assert await program.end() == 2
+    (line,) = program.output
+    assert line.startswith("SLUICE_NATS_NKEY_SEED_FILE (environment) is gone: ")
+    assert "give SLUICE_NATS_TOKEN_FILE" in line

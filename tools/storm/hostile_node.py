@@ -1,23 +1,21 @@
-"""A node whose keys were stolen: it sends what a NATS client never would, and floods HTTP.
+"""A node whose tokens were stolen: it sends what a NATS client never would, and floods HTTP.
 
 Every message is one that a reader, a mirror or the server could stumble over. All are sent in the
-node's own name, with the keys of its own components, as the server allows it.
+node's own name, with the tokens of its own components, as the server allows it.
 """
 
 import asyncio
-import base64
 import json
 import random
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-import nkeys
-
+from demo.node_agents import AGENT_KINDS
 from libs.contracts import subjects
-from libs.contracts.identities import COMPONENTS, Identity, Writer
+from libs.contracts.identities import Identity, Writer
 from tests.security.fuzz_messages import publication
 
 _CONNECTIONS: Final = 200
@@ -26,7 +24,6 @@ _PAUSE_SECONDS: Final = 1.0
 _KINDS: Final = 50
 _AT_ONCE: Final = 500
 _BAD: Final = b"\xff\xfe"
-_nkeys: Any = nkeys  # nkeys has no type annotations
 
 
 class HostileNode:
@@ -37,14 +34,14 @@ class HostileNode:
         node: str,
         *,
         nats_url: str,
-        seed_of: Callable[[Identity], Path],
+        token_of: Callable[[Identity], Path],
         pages: Callable[[], Sequence[str]],
         random: random.Random,
     ) -> None:
         """`pages` returns the URLs of pages to flood."""
         self._node = node
         self._nats = urlsplit(nats_url)
-        self._seed_of = seed_of
+        self._token_of = token_of
         self._pages = pages
         self._random = random
         self.sent = 0
@@ -67,7 +64,7 @@ class HostileNode:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _send_malformed(self) -> None:
-        for writer in COMPONENTS:
+        for writer in AGENT_KINDS:
             identity = Identity(node=self._node, writer=writer)
             messages = [*malformed_messages(identity)]
             self._random.shuffle(messages)
@@ -84,8 +81,8 @@ class HostileNode:
                         break
 
     async def _take_connections(self) -> None:
-        """Open many connections with one key, and hold them for a while."""
-        identity = Identity(node=self._node, writer=self._random.choice(COMPONENTS))
+        """Open many connections with one token, and hold them for a while."""
+        identity = Identity(node=self._node, writer=self._random.choice([*AGENT_KINDS]))
         held: list[asyncio.StreamWriter] = []
         try:
             for _ in range(_CONNECTIONS):
@@ -114,7 +111,7 @@ class HostileNode:
 
     async def _flood_bus(self) -> None:
         """Send heartbeats and reports as fast as the server takes them, until it closes."""
-        identity = Identity(node=self._node, writer=self._random.choice(COMPONENTS))
+        identity = Identity(node=self._node, writer=self._random.choice([*AGENT_KINDS]))
         scope = {
             "cluster": identity.cluster,
             "node": identity.node,
@@ -144,14 +141,11 @@ class HostileNode:
     async def _connect(
         self, identity: Identity
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Sign in with the key of an identity."""
+        """Sign in with the token of an identity; raise OSError while it has none."""
+        token = await asyncio.to_thread(self._token_of(identity).read_text)
         reader, out = await asyncio.open_connection(self._nats.hostname, self._nats.port)
-        info = json.loads((await reader.readline()).partition(b" ")[2])
-        seed = await asyncio.to_thread(self._seed_of(identity).read_bytes)
-        key = _nkeys.from_seed(seed.strip())
         options = {
-            "nkey": key.public_key.decode(),
-            "sig": base64.urlsafe_b64encode(key.sign(info["nonce"].encode())).decode().rstrip("="),
+            "auth_token": token,
             "verbose": False,
             "headers": True,
             "protocol": 1,

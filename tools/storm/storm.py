@@ -78,7 +78,7 @@ class Storm:
         self._hostile = HostileNode(
             nodes[0],
             nats_url=up.nats.url,
-            seed_of=up.paths.key,
+            token_of=up.paths.token,
             pages=lambda: [*self._urls("metrics").values()],
             random=random.Random(up.seed),
         )
@@ -87,9 +87,8 @@ class Storm:
         self.upgrades = 0
 
     async def install(self) -> None:
-        """Install everything, and start services and machines one after another."""
+        """Apply the policy, and start services and machines one after another."""
         admin = DemoAdmin(self._kube)
-        await admin.install()
         await admin.apply_policy(VERSIONS[0])
         await self._patch_driver({"upgradePolicy": {"maxUnavailable": MAX_UNAVAILABLE}})
         for service in SERVICES:
@@ -215,6 +214,7 @@ async def run_storm(
             random=random.Random(seed),
             print_line=print_line,
         )
+        await up.install(DemoAdmin(kube))
         storm = Storm(up, kube, nodes=names, faults=faults, print_line=print_line)
         driverless = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
         async with (

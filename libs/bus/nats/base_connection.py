@@ -136,7 +136,8 @@ class BaseConnection:
         if self._unauthorized and self._sign_in.is_refusal_final:
             raise SubjectForbidden(
                 f"NATS at {self.url} refused {self.identity} with {self._credentials}: {why};"
-                f" add this identity's key to the server's configuration, or give the right one"
+                f" give a token, or to sign-in itself a seed whose key is in the server's"
+                f" configuration"
             )
         return why
 

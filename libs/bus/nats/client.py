@@ -99,7 +99,7 @@ class PatchedClient(Client):
         # The original decodes the subject and the reply outside of any `try`: one byte that is not
         # UTF-8 ends the reading task. A readable subject lets the reader count and name it.
         if not (subject.isascii() and reply.isascii()):
-            subject, reply = _printable(subject), _printable(reply)
+            subject, reply = _as_utf8(subject), _as_utf8(reply)
         return super()._process_msg(sid, subject, reply, data, headers)
 
     def _process_headers(self, headers: Any) -> "CoroutineType[Any, Any, dict[str, str] | None]":
@@ -108,7 +108,7 @@ class PatchedClient(Client):
 
     async def _read_headers(self, headers: bytes) -> dict[str, str] | None:
         try:
-            return await super()._process_headers(_printable(headers))
+            return await super()._process_headers(_as_utf8(headers))
         except Exception as error:  # noqa: BLE001  (whatever it is, the next message must be read)
             await self._error_cb(error)
             return None
@@ -221,7 +221,7 @@ class PatchedClient(Client):
         self._pending_data_size = 0
 
 
-def _printable(raw: bytes) -> bytes:
+def _as_utf8(raw: bytes) -> bytes:
     """Return the bytes with everything that is not UTF-8 written as `\\xff`."""
     return raw.decode(errors="backslashreplace").encode()
 

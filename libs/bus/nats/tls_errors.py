@@ -3,6 +3,8 @@
 import ssl
 from collections.abc import Sequence
 
+from libs.contracts.words import first_few
+
 NAMES_SHOWN = 10
 
 _NOT_YET_VALID, _EXPIRED, _WRONG_NAME, _WRONG_ADDRESS = 9, 10, 62, 64
@@ -59,7 +61,4 @@ def _code(error: ssl.SSLError) -> int:
 
 
 def _list(names: Sequence[str]) -> str:
-    if not names:
-        return "other names"
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return first_few(names, NAMES_SHOWN) if names else "other names"

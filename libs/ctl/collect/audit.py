@@ -17,11 +17,12 @@ from libs.audit.clocks import clocks_ahead
 from libs.audit.partial import Coverage
 from libs.contracts.events import Event, EventKind
 from libs.contracts.journal import Revision
-from libs.ctl.answers import Audit, AuditedInvariant, Source
+from libs.ctl.answers import Audit, AuditedInvariant
 from libs.ctl.collect.journals import JournalReader, JournalsRead
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.text import plural
+from libs.fleet.status import Source
 from libs.kube.auditlog import AuditLogConverter, CorruptAuditLog
 
 _SOURCES: Final = {

@@ -12,7 +12,7 @@ from libs.ctl.comparison import Comparison
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.rollout_history import RolloutHistory
-from libs.ctl.text import version_name
+from libs.fleet.names import version_name
 
 
 async def gather_comparison(access: Access, *, pool: str, version: str) -> Comparison:

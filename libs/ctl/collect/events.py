@@ -8,14 +8,14 @@ import msgspec
 from libs.contracts.events import EventKind
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import STATE_LABEL
-from libs.ctl.answers import EventLine
 from libs.ctl.chosen_pools import chosen_pools
 from libs.ctl.cluster import open_cluster
 from libs.ctl.collect.versions import known_versions
-from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES
 from libs.ctl.options import Access
+from libs.fleet.records import record_of
+from libs.fleet.status import EventLine
 
 if TYPE_CHECKING:
     from libs.contracts.events import Event

@@ -8,9 +8,9 @@ from libs.ctl.answers import Gpu
 from libs.ctl.cluster import DEVICES, Cluster, Device, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES
-from libs.ctl.node_rows import DriverState, node_row
 from libs.ctl.options import Access
-from libs.ctl.text import natural_order
+from libs.fleet.names import natural_order
+from libs.fleet.node import DriverState, fleet_node
 from libs.policy.validation import PRESENT_LABEL
 
 _LACKING = {
@@ -46,7 +46,7 @@ async def _driver_states(cluster: Cluster) -> dict[str, DriverState]:
         if failure.code is not ExitCode.NOT_ALLOWED:
             raise
         return {}
-    return {each.metadata.name: node_row(each.known_metadata()).driver_state for each in nodes}
+    return {each.metadata.name: fleet_node(each.known_metadata()).driver_state for each in nodes}
 
 
 def gpu_of(device: Device, driver_state: DriverState = DriverState.RUNS) -> Gpu:

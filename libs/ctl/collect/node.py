@@ -10,12 +10,14 @@ from libs.contracts.node import DRIVER_LABEL, WaitCode
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
 from libs.contracts.rollout import RolloutStatus
 from libs.ctl import node_answers
-from libs.ctl.answers import NodeAnswer, NodeFact, Source
-from libs.ctl.cluster import Cluster, NodeEvent, Rollout, open_cluster
+from libs.ctl.answers import NodeAnswer, NodeFact
+from libs.ctl.cluster import Cluster, NodeEvent, open_cluster
 from libs.ctl.collect import sources
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.text import name_versions
+from libs.fleet.names import name_versions
+from libs.fleet.pools import Rollout
+from libs.fleet.status import Source
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode

@@ -10,10 +10,10 @@ from libs.ctl.cluster import LABELLED_NODES, open_cluster
 from libs.ctl.collect.versions import known_versions
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.text import version_name
+from libs.fleet.names import version_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from libs.ctl.bus import Scheduler
     from libs.ctl.observe.plan import ObservedPlan
@@ -26,18 +26,21 @@ async def gather_plan(
     file: "PolicyFile | None" = None,
     *,
     may_be_several: bool = False,
+    tell: "Callable[[str], None] | None" = None,
 ) -> "PlanView | PoolPlans | ObservedPlan":
     """Ask for a forecast, with a file as if it were applied.
 
     Without a pool it is of the only one, or, where it may be, of each of several. Without NATS, the
-    plan of a GPU Operator's fleet is told, where Sluice is not installed.
+    plan of a GPU Operator's fleet is told, where Sluice is not installed. `tell` is given what is
+    waited for; it goes to stderr otherwise.
     """
     from msgspec.structs import replace
 
     if not access.nats and (observed := await _observe(access, query, file)):
         return observed
-    from libs.ctl.bus import open_scheduler
+    from libs.ctl.bus import open_scheduler, tell_on_stderr
 
+    tell = tell or tell_on_stderr
     planned: PlannedFile | None = None
     limits_given = bool(query.max_unavailable) or query.max_parallel is not None
     if file is not None:
@@ -49,7 +52,7 @@ async def gather_plan(
             if len(pools) < 2 or not may_be_several:
                 pools = [only_pool(pools, more="`sluice plan` alone shows each in short")]
         views = [
-            await _ask(scheduler, replace(query, pool=pool), limits_given=limits_given)
+            await _ask(scheduler, replace(query, pool=pool), limits_given=limits_given, tell=tell)
             for pool in pools
         ]
     versions: Mapping[str, str] = {}
@@ -63,16 +66,18 @@ async def gather_plan(
     return views[0] if query.pool or len(views) == 1 else PoolPlans(plans=tuple(views))
 
 
-async def _ask(scheduler: "Scheduler", query: PlanQuery, *, limits_given: bool) -> PlanView:
+async def _ask(
+    scheduler: "Scheduler", query: PlanQuery, *, limits_given: bool, tell: "Callable[[str], None]"
+) -> PlanView:
     """Ask for the plan of a pool, and for the one by the policy's limits if others are given."""
     from msgspec.structs import replace
 
-    from libs.ctl.bus import tell_on_stderr, when_ready
+    from libs.ctl.bus import when_ready
 
     at = time.time()
 
     async def ask(query: PlanQuery) -> PlanAnswer:
-        return await scheduler.plan(query, tell=tell_on_stderr)
+        return await scheduler.plan(query, tell=tell)
 
     async def ask_anew() -> PlanAnswer:
         nonlocal at
@@ -80,7 +85,7 @@ async def _ask(scheduler: "Scheduler", query: PlanQuery, *, limits_given: bool) 
         return await ask(query)
 
     try:
-        plan, with_policy_limits = await when_ready(ask_anew, tell=tell_on_stderr), None
+        plan, with_policy_limits = await when_ready(ask_anew, tell=tell), None
     except Failure as failure:
         if failure.code is ExitCode.NOT_FOUND and query.pool not in (
             pools := await _pools(scheduler)

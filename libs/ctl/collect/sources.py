@@ -5,10 +5,10 @@ from typing import TypeVar
 
 from libs.contracts.message import Message
 from libs.contracts.queries import QueryVerb, StatusAnswer
-from libs.ctl.answers import Source, scheduler_source
 from libs.ctl.cluster import Cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
+from libs.fleet.status import Source, scheduler_source
 
 _A = TypeVar("_A", bound=Message)
 

@@ -16,19 +16,20 @@ from libs.contracts.node import (
 )
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.contracts.rollout import GROUP, RolloutStatus
-from libs.ctl import answers, node_rows
-from libs.ctl.answers import NodeAnswer, Status
-from libs.ctl.cluster import Cluster, Rollout, open_cluster
+from libs.ctl.answers import NodeAnswer
+from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.collect import sources
 from libs.ctl.collect.driver_trouble import driver_troubles
 from libs.ctl.collect.node import node_of
 from libs.ctl.driver_trouble import starts_driver
-from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
-from libs.ctl.node_rows import NodeRow
 from libs.ctl.options import Access
-from libs.ctl.text import natural_order
+from libs.fleet.names import natural_order
+from libs.fleet.node import FleetNode, fleet_node, is_settled, with_wanted
+from libs.fleet.pools import Rollout, pool_from_scheduler, pool_of, with_waits
+from libs.fleet.records import record_of
+from libs.fleet.status import Status, held_nodes, with_reasons
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
@@ -119,8 +120,8 @@ async def _status(
     versions = await cluster.versions(known)
     rows = () if isinstance(nodes, Failure) else nodes
     chosen = [row for row in rows if not name or row.pool == name]
-    pools = answers.with_waits(
-        (answers.pool_of(each.metadata, each.spec, each.status, versions) for each in known),
+    pools = with_waits(
+        (pool_of(each.metadata, each.spec, each.status, versions) for each in known),
         told,
         versions,
     )
@@ -128,20 +129,18 @@ async def _status(
     by_scheduler = "pools and waits" if "pools" in failures else "waits"
     return Status(
         pools=tuple(pool for pool in pools if name in ("", pool.name)),
-        nodes=answers.with_reasons(
-            (row for row in chosen if name or not node_rows.is_settled(row)), told, versions
-        ),
+        nodes=with_reasons((row for row in chosen if name or not is_settled(row)), told, versions),
         sources=(
             *((sources.kubernetes(cluster, given),) if given else ()),
             *(sources.missing(cluster.address, gives, each) for gives, each in failures.items()),
             sources.scheduler(answer, by_scheduler),
         ),
-        held=answers.held_nodes(chosen, told, name),
+        held=held_nodes(chosen, told, name),
         exit_code=_exit_code(failures.values()),
     )
 
 
-async def _rows(cluster: Cluster, pool: str, rollouts: Iterable[Rollout]) -> list[NodeRow]:
+async def _rows(cluster: Cluster, pool: str, rollouts: Iterable[Rollout]) -> list[FleetNode]:
     """Return the nodes with something to tell; for a pool, all that have a state.
 
     All are listed too where fewer have the label of a node that is not done than are counted so:
@@ -153,10 +152,10 @@ async def _rows(cluster: Cluster, pool: str, rollouts: Iterable[Rollout]) -> lis
     not_done = sum(row.state != UpgradeState.UPGRADE_DONE for row in rows)
     if not pool and sum(each.total - each.done for each in counts) > not_done:
         rows = await _listed_rows(cluster, every=True)
-    return [node_rows.with_wanted(row, statuses.get(row.pool, RolloutStatus())) for row in rows]
+    return [with_wanted(row, statuses.get(row.pool, RolloutStatus())) for row in rows]
 
 
-async def _listed_rows(cluster: Cluster, *, every: bool) -> list[NodeRow]:
+async def _listed_rows(cluster: Cluster, *, every: bool) -> list[FleetNode]:
     listed, undivided, skipped, cordoned = await asyncio.gather(
         cluster.list(LISTED_NODES, labels=STATE_LABEL if every else NOT_DONE),
         cluster.list(LISTED_NODES, labels=_UNDIVIDED),
@@ -166,10 +165,7 @@ async def _listed_rows(cluster: Cluster, *, every: bool) -> list[NodeRow]:
     is_cordoned = {each.metadata.name for each in cordoned}
     found = {each.metadata.name: each for each in (*listed, *undivided, *skipped, *cordoned)}
     known = {node: found[node].known_metadata() for node in sorted(found, key=natural_order)}
-    rows = [
-        node_rows.node_row(metadata, cordoned=node in is_cordoned)
-        for node, metadata in known.items()
-    ]
+    rows = [fleet_node(metadata, cordoned=node in is_cordoned) for node, metadata in known.items()]
     starting = {row.name: record_of(known[row.name]) for row in rows if starts_driver(row)}
     troubles = await driver_troubles(cluster, starting)
     return [replace(row, trouble=troubles.get(row.name, "")) for row in rows]
@@ -185,9 +181,7 @@ def _status_without_cluster(
     """Return what the scheduler alone says; fail if it says nothing either."""
     if isinstance(answer, Failure):
         raise failure
-    pools = tuple(
-        answers.pool_from_scheduler(each) for each in answer.pools if name in ("", each.pool)
-    )
+    pools = tuple(pool_from_scheduler(each) for each in answer.pools if name in ("", each.pool))
     if name and not pools:
         raise failure
     return Status(
@@ -197,7 +191,7 @@ def _status_without_cluster(
             sources.scheduler(answer, "pools and waits"),
             sources.missing(url, "nodes", failure),
         ),
-        held=answers.held_nodes((), answer, name),
+        held=held_nodes((), answer, name),
         exit_code=failure.code,
     )
 

@@ -2,13 +2,21 @@
 
 import msgspec
 
-from libs.ctl.answers import NodeFact, Source
+from libs.ctl.answers import NodeFact
 from libs.ctl.observe.budget import Budget, blocked_because, budget_of
 from libs.ctl.observe.explain import Explanation, explain, is_settled
-from libs.ctl.observe.fleet import FAILED, REQUIRED, Fleet, FleetNode, FleetPool, Operator
+from libs.ctl.observe.fleet import (
+    FAILED,
+    REQUIRED,
+    Operator,
+    OperatorFleet,
+    OperatorNode,
+    OperatorPool,
+)
 from libs.ctl.observe.objects import DONE
 from libs.ctl.observe.pods import Evicted
 from libs.ctl.observe.traps import Trap, traps_of
+from libs.fleet.status import Source
 
 
 class ObservedPool(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +54,7 @@ class ObservedStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
     operator: Operator
-    node: FleetNode
+    node: OperatorNode
     why: Explanation
     evicted: tuple[Evicted, ...]
     traps: tuple[Trap, ...]
@@ -55,7 +63,7 @@ class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_of(
-    fleet: Fleet, sources: tuple[Source, ...], *, pool: str, now: float
+    fleet: OperatorFleet, sources: tuple[Source, ...], *, pool: str, now: float
 ) -> ObservedStatus:
     """Return the overview of the fleet, or of one pool."""
     chosen = [each for each in fleet.pools if pool in ("", each.name)]
@@ -75,7 +83,7 @@ def status_of(
     )
 
 
-def _pool(pool: FleetPool) -> ObservedPool:
+def _pool(pool: OperatorPool) -> ObservedPool:
     budget, nodes = budget_of(pool), pool.managed
     required = sum(node.state == REQUIRED for node in nodes)
     failed = sum(node.state == FAILED for node in nodes)
@@ -91,7 +99,9 @@ def _pool(pool: FleetPool) -> ObservedPool:
     )
 
 
-def _row(node: FleetNode, pool: FleetPool | None, budget: Budget | None, now: float) -> ObservedRow:
+def _row(
+    node: OperatorNode, pool: OperatorPool | None, budget: Budget | None, now: float
+) -> ObservedRow:
     return ObservedRow(
         name=node.name,
         pool=node.pool,
@@ -103,7 +113,7 @@ def _row(node: FleetNode, pool: FleetPool | None, budget: Budget | None, now: fl
     )
 
 
-def _is_told(node: FleetNode) -> bool:
+def _is_told(node: OperatorNode) -> bool:
     """Whether the reason is known without the pods of the node."""
     return node.state not in (
         "wait-for-jobs-required",
@@ -113,8 +123,8 @@ def _is_told(node: FleetNode) -> bool:
 
 
 def node_of(
-    fleet: Fleet,
-    node: FleetNode,
+    fleet: OperatorFleet,
+    node: OperatorNode,
     *,
     evicted: tuple[Evicted, ...],
     jobs: tuple[str, ...],
@@ -136,6 +146,6 @@ def node_of(
     )
 
 
-def pool_with(fleet: Fleet, node: FleetNode) -> FleetPool | None:
+def pool_with(fleet: OperatorFleet, node: OperatorNode) -> OperatorPool | None:
     """Return the pool that counts the node."""
     return next((pool for pool in fleet.pools if node in pool.nodes), None)

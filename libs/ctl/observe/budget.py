@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from libs.contracts.node import UpgradeState
-from libs.ctl.observe.fleet import FAILED, REQUIRED, FleetPool
+from libs.ctl.observe.fleet import FAILED, REQUIRED, OperatorPool
 from libs.ctl.observe.objects import DONE
 from libs.ctl.text import some
 
@@ -32,7 +32,7 @@ def scaled(value: int | str | None, whole: int) -> int | None:
     return math.ceil(whole * int(percent) / 100)
 
 
-def budget_of(pool: FleetPool) -> Budget:
+def budget_of(pool: OperatorPool) -> Budget:
     """Return how many nodes the operator may start."""
     nodes = pool.managed
     in_progress = sum(node.state not in DONE and node.state != REQUIRED for node in nodes)
@@ -56,7 +56,7 @@ def budget_of(pool: FleetPool) -> Budget:
     )
 
 
-def blocked_because(pool: FleetPool, budget: Budget) -> str:
+def blocked_because(pool: OperatorPool, budget: Budget) -> str:
     """Return why the operator starts no node that is available; empty if it may."""
     if not pool.limits.auto_upgrade:
         return "upgradePolicy.autoUpgrade is off"

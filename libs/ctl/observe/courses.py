@@ -11,7 +11,7 @@ import msgspec
 
 from libs.contracts.node import UpgradeState
 from libs.ctl.observe.budget import blocked_because, budget_of, scaled
-from libs.ctl.observe.fleet import FAILED, REQUIRED, FleetNode, FleetPool
+from libs.ctl.observe.fleet import FAILED, REQUIRED, OperatorNode, OperatorPool
 from libs.ctl.observe.objects import DONE
 
 THRESHOLD_PERCENT: Final = 5
@@ -30,7 +30,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     """How many nodes prove the driver before others start; 0: none."""
 
 
-def _as_marked(pool: FleetPool, moving: Sequence[FleetNode]) -> FleetPool:
+def _as_marked(pool: OperatorPool, moving: Sequence[OperatorNode]) -> OperatorPool:
     """Return the pool as it is once the operator has marked the nodes."""
     chosen = {node.name for node in moving}
     marked = tuple(
@@ -43,7 +43,7 @@ def _as_marked(pool: FleetPool, moving: Sequence[FleetNode]) -> FleetPool:
     return msgspec.structs.replace(pool, nodes=marked, limits=limits)
 
 
-def operator_course(pool: FleetPool, moving: Sequence[FleetNode], seconds: float) -> Course:
+def operator_course(pool: OperatorPool, moving: Sequence[OperatorNode], seconds: float) -> Course:
     """Play waves of as many nodes as the operator starts; nodes in progress end with the first."""
     marked = _as_marked(pool, moving)
     ended = {
@@ -74,7 +74,7 @@ def operator_course(pool: FleetPool, moving: Sequence[FleetNode], seconds: float
     return Course(at_once=slots, seconds=(min(len(ended), 1) + rounds) * seconds)
 
 
-def sluice_course(pool: FleetPool, moving: Sequence[FleetNode], seconds: float) -> Course:
+def sluice_course(pool: OperatorPool, moving: Sequence[OperatorNode], seconds: float) -> Course:
     """Play rounds within Sluice's budget, the first with the nodes that prove the driver.
 
     A node that is cordoned already needs no place of maxUnavailable; one that is not Ready does
@@ -109,7 +109,7 @@ def sluice_course(pool: FleetPool, moving: Sequence[FleetNode], seconds: float) 
     return Course(at_once=at_once, seconds=rounds * seconds, first=threshold)
 
 
-def _is_operators_cordon(node: FleetNode) -> bool:
+def _is_operators_cordon(node: OperatorNode) -> bool:
     """Whether the cordon is taken back when the node is done: the operator set it."""
     return node.state not in DONE and node.state != REQUIRED and not node.initially_cordoned
 

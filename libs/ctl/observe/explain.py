@@ -10,7 +10,7 @@ import msgspec
 
 from libs.contracts.node import UpgradeState
 from libs.ctl.observe.budget import Budget, blocked_because
-from libs.ctl.observe.fleet import FleetNode, FleetPool
+from libs.ctl.observe.fleet import OperatorNode, OperatorPool
 from libs.ctl.observe.objects import DONE
 from libs.ctl.observe.pods import Evicted
 from libs.ctl.observe.traps import MOST_RESTARTS
@@ -31,8 +31,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(
-    node: FleetNode,
-    pool: FleetPool | None,
+    node: OperatorNode,
+    pool: OperatorPool | None,
     budget: Budget | None,
     *,
     evicted: Sequence[Evicted] = (),
@@ -74,7 +74,7 @@ def explain(
             )
 
 
-def _at_rest(node: FleetNode, pool: FleetPool) -> Explanation:
+def _at_rest(node: OperatorNode, pool: OperatorPool) -> Explanation:
     if node.skipped:
         return Explanation(
             because="the skip label keeps it out of upgrades",
@@ -92,7 +92,7 @@ def _at_rest(node: FleetNode, pool: FleetPool) -> Explanation:
     return Explanation(because=f"its driver pod is of the wanted revision{more}")
 
 
-def _required(node: FleetNode, pool: FleetPool, budget: Budget) -> Explanation:
+def _required(node: OperatorNode, pool: OperatorPool, budget: Budget) -> Explanation:
     if node.skipped:
         return Explanation(
             because="the skip label keeps it out of upgrades",
@@ -113,7 +113,7 @@ def _required(node: FleetNode, pool: FleetPool, budget: Budget) -> Explanation:
     )
 
 
-def _jobs(node: FleetNode, pool: FleetPool, jobs: Sequence[str], now: float) -> Explanation:
+def _jobs(node: OperatorNode, pool: OperatorPool, jobs: Sequence[str], now: float) -> Explanation:
     if not jobs:
         return Explanation(because="no job is left", who=NEXT_PASS)
     until, limit = "without a limit", pool.limits.job_timeout
@@ -127,7 +127,7 @@ def _jobs(node: FleetNode, pool: FleetPool, jobs: Sequence[str], now: float) -> 
     )
 
 
-def _eviction(pool: FleetPool, evicted: Sequence[Evicted]) -> Explanation:
+def _eviction(pool: OperatorPool, evicted: Sequence[Evicted]) -> Explanation:
     limits = pool.limits
     after = "the node is drained" if limits.drains else "the node becomes upgrade-failed"
     if limits.eviction is None:
@@ -159,7 +159,7 @@ def _eviction(pool: FleetPool, evicted: Sequence[Evicted]) -> Explanation:
     return Explanation(because="no pod with a GPU is left", who=NEXT_PASS)
 
 
-def _restart(node: FleetNode) -> Explanation:
+def _restart(node: OperatorNode) -> Explanation:
     pod = node.pod
     if pod is None or not pod.synced or pod.orphan:
         return Explanation(
@@ -177,7 +177,7 @@ def _restart(node: FleetNode) -> Explanation:
     )
 
 
-def _validation(node: FleetNode, now: float) -> Explanation:
+def _validation(node: OperatorNode, now: float) -> Explanation:
     who = "an administrator: see the init containers of the pod nvidia-operator-validator there"
     if not node.validators:
         return Explanation(
@@ -192,7 +192,7 @@ def _validation(node: FleetNode, now: float) -> Explanation:
     return Explanation(because="its validator pod is not ready", who=who, until=until)
 
 
-def _failed(node: FleetNode) -> Explanation:
+def _failed(node: OperatorNode) -> Explanation:
     if node.pod is not None and node.pod.in_sync:
         return Explanation(
             because="its driver pod is ready now: the operator uncordons it without a validation",
@@ -206,6 +206,6 @@ def _failed(node: FleetNode) -> Explanation:
     )
 
 
-def is_settled(node: FleetNode) -> bool:
+def is_settled(node: OperatorNode) -> bool:
     """Whether there is nothing to tell about a node in the overview."""
     return node.state in DONE and not node.needs_upgrade

@@ -56,7 +56,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     renewed: float | None = None
 
 
-class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorNode(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     pool: str
@@ -101,16 +101,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     job_timeout: int
 
 
-class FleetPool(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorPool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     limits: Limits
-    nodes: tuple[FleetNode, ...]
+    nodes: tuple[OperatorNode, ...]
     incomplete: tuple[str, ...] = ()
     """Driver DaemonSets that have fewer or more pods than they should, of the whole cluster."""
 
     @property
-    def managed(self) -> tuple[FleetNode, ...]:
+    def managed(self) -> tuple[OperatorNode, ...]:
         return tuple(
             node
             for node in self.nodes
@@ -118,14 +118,14 @@ class FleetPool(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorFleet(msgspec.Struct, frozen=True, kw_only=True):
     operator: Operator
-    pools: tuple[FleetPool, ...]
-    outside: tuple[FleetNode, ...] = ()
+    pools: tuple[OperatorPool, ...]
+    outside: tuple[OperatorNode, ...] = ()
     """Nodes with GPUs that have no driver pod, so that the operator does not count them."""
 
     @property
-    def nodes(self) -> tuple[FleetNode, ...]:
+    def nodes(self) -> tuple[OperatorNode, ...]:
         inside = (node for pool in self.pools for node in pool.nodes)
         return tuple(sorted((*inside, *self.outside), key=lambda node: node.name))
 
@@ -139,7 +139,7 @@ class Found(DriverObjects, frozen=True, kw_only=True):
     drivers: Sequence[NvidiaDriver] = ()
 
 
-def fleet_of(found: Found, operator: Operator) -> Fleet:
+def fleet_of(found: Found, operator: Operator) -> OperatorFleet:
     """Return the fleet as the operator sees it."""
     pods = driver_pods_of(found)
     validators: dict[str, list[bool]] = {}
@@ -153,7 +153,7 @@ def fleet_of(found: Found, operator: Operator) -> Fleet:
     ]
     incomplete = incomplete_sets(found)
     pools = tuple(
-        FleetPool(
+        OperatorPool(
             name=name,
             version=version,
             limits=limits,
@@ -163,7 +163,7 @@ def fleet_of(found: Found, operator: Operator) -> Fleet:
         for name, (version, limits) in policies.items()
     )
     inside = {node.name for pool in pools for node in pool.nodes}
-    return Fleet(
+    return OperatorFleet(
         operator=operator,
         pools=pools,
         outside=tuple(node for node in nodes if node.name not in inside),
@@ -209,10 +209,10 @@ def _limits(policy: UpgradePolicy | None, *, default: bool) -> Limits:
 
 def _node(
     node: views.Node, single: str, pod: DriverPod | None, validators: Sequence[bool]
-) -> FleetNode:
+) -> OperatorNode:
     labels, annotations = node.metadata.labels, node.metadata.annotations
     ready = {each.type: each.status for each in node.status.conditions}.get("Ready", "True")
-    return FleetNode(
+    return OperatorNode(
         name=node.metadata.name,
         state=labels.get(STATE_LABEL, ""),
         pool=single or labels.get(OWNER_LABEL, ""),

@@ -17,7 +17,7 @@ from libs.ctl.observe.answers import (
     pool_with,
     status_of,
 )
-from libs.ctl.observe.fleet import Fleet, FleetPool
+from libs.ctl.observe.fleet import OperatorFleet, OperatorPool
 from libs.ctl.observe.objects import Pod
 from libs.ctl.observe.observer import Observer, open_observer
 from libs.ctl.observe.placement import hosts_of, without_place
@@ -66,7 +66,9 @@ async def observe_why(cluster: Cluster, name: str) -> ObservedNode | None:
     return await _node(cluster, observer, fleet, name)
 
 
-async def _node(cluster: Cluster, observer: Observer, fleet: Fleet, name: str) -> ObservedNode:
+async def _node(
+    cluster: Cluster, observer: Observer, fleet: OperatorFleet, name: str
+) -> ObservedNode:
     (node,) = (each for each in fleet.nodes if each.name == name)
     pool = pool_with(fleet, node)
     evicted: tuple[Evicted, ...] = ()
@@ -138,7 +140,7 @@ async def observe_plan(
     return replace(plan, sources=observer.sources, file=planned)
 
 
-def _only_pool(fleet: Fleet, name: str) -> FleetPool:
+def _only_pool(fleet: OperatorFleet, name: str) -> OperatorPool:
     pools = {pool.name: pool for pool in fleet.pools}
     known = ", ".join(sorted(pools)) or "none"
     if name and name not in pools:

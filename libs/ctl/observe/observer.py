@@ -8,13 +8,14 @@ import time
 from typing import Final, TypeVar
 
 from libs.contracts.node import SKIP_LABEL, STATE_LABEL
-from libs.ctl.answers import Source
-from libs.ctl.cluster import ROLLOUTS, Cluster, NodeEvent
+from libs.ctl.cluster import Cluster, NodeEvent
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.observe import objects
-from libs.ctl.observe.fleet import Fleet, FleetPool, Found, Operator, fleet_of
+from libs.ctl.observe.fleet import Found, Operator, OperatorFleet, OperatorPool, fleet_of
 from libs.ctl.observe.objects import DisruptionBudget, Pod
 from libs.ctl.observe.plan import StateEvent
+from libs.fleet.pools import ROLLOUTS
+from libs.fleet.status import Source
 from libs.kube import views
 from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import CONTROLLER_REVISIONS, EVENTS, LEASES, NODES, Resource
@@ -42,7 +43,7 @@ class Observer:
         read = Source(name=name, gives="the GPU Operator's fleet", age=0.0)
         return (read, *self._problems)
 
-    async def fleet(self) -> Fleet:
+    async def fleet(self) -> OperatorFleet:
         """Return the nodes with GPUs and what the operator wants of them."""
         nodes, driver_pods, validators = await asyncio.gather(
             self._list(NODES),
@@ -101,7 +102,7 @@ class Observer:
     async def budgets(self) -> tuple[DisruptionBudget, ...]:
         return await self._list(objects.BUDGETS)
 
-    async def jobs(self, pool: FleetPool | None, node: str) -> tuple[str, ...]:
+    async def jobs(self, pool: OperatorPool | None, node: str) -> tuple[str, ...]:
         """Return the pods on a node that its policy waits for."""
         selector = "" if pool is None else pool.limits.job_selector
         if not selector:

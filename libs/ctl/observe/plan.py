@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from libs.contracts.node import UpgradeState
-from libs.ctl.answers import PlannedFile, Source
+from libs.ctl.answers import PlannedFile
 from libs.ctl.observe.courses import Course, operator_course, sluice_course
-from libs.ctl.observe.fleet import REQUIRED, FleetNode, FleetPool, Limits
+from libs.ctl.observe.fleet import REQUIRED, Limits, OperatorNode, OperatorPool
 from libs.ctl.observe.objects import DONE, PodDeletion
 from libs.ctl.observe.pods import Evicted
+from libs.fleet.status import Source
 
 if TYPE_CHECKING:
     from libs.policy.kinds.upgrade_policy import UpgradePolicy
@@ -64,8 +65,8 @@ class StateEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_limits(
-    pool: FleetPool, *, max_unavailable: str = "", max_parallel: int | None = None
-) -> FleetPool:
+    pool: OperatorPool, *, max_unavailable: str = "", max_parallel: int | None = None
+) -> OperatorPool:
     """Return the pool with other limits, where they are given."""
     limits = pool.limits
     if max_unavailable:
@@ -76,7 +77,9 @@ def with_limits(
     return msgspec.structs.replace(pool, limits=limits)
 
 
-def with_policy(pool: FleetPool, upgrade: "UpgradePolicy", *, has_pod_deletion: bool) -> FleetPool:
+def with_policy(
+    pool: OperatorPool, upgrade: "UpgradePolicy", *, has_pod_deletion: bool
+) -> OperatorPool:
     """Return the pool with the limits of another policy."""
     given, jobs = upgrade.pod_deletion, upgrade.wait_for_completion
     eviction = PodDeletion(
@@ -97,7 +100,7 @@ def with_policy(pool: FleetPool, upgrade: "UpgradePolicy", *, has_pod_deletion: 
 
 
 def plan_of(
-    pool: FleetPool,
+    pool: OperatorPool,
     evicted: Mapping[str, Sequence[Evicted]],
     events: Iterable[StateEvent],
     *,
@@ -142,7 +145,7 @@ def plan_of(
     )
 
 
-def _left_out(node: FleetNode) -> str:
+def _left_out(node: OperatorNode) -> str:
     if node.skipped:
         return "the skip label keeps it out"
     if not node.ready:
@@ -152,12 +155,12 @@ def _left_out(node: FleetNode) -> str:
     return ""
 
 
-def _any_needs(pool: FleetPool) -> bool:
+def _any_needs(pool: OperatorPool) -> bool:
     return any(node.needs_upgrade or node.state not in DONE for node in pool.nodes)
 
 
 def _forecast(
-    node: FleetNode,
+    node: OperatorNode,
     evicted: Sequence[Evicted],
     limits: Limits,
     *,

@@ -10,7 +10,14 @@ import msgspec
 
 from libs.contracts.node import INITIALLY_CORDONED_ANNOTATION, UpgradeState
 from libs.ctl.observe.budget import Budget, budget_of
-from libs.ctl.observe.fleet import FAILED, KNOWN_STATES, REQUIRED, Fleet, FleetNode, FleetPool
+from libs.ctl.observe.fleet import (
+    FAILED,
+    KNOWN_STATES,
+    REQUIRED,
+    OperatorFleet,
+    OperatorNode,
+    OperatorPool,
+)
 from libs.ctl.observe.objects import DONE
 from libs.ctl.text import plural, some
 
@@ -29,13 +36,13 @@ class Trap(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: it concerns a whole pool."""
 
 
-def traps_of(fleet: Fleet) -> tuple[Trap, ...]:
+def traps_of(fleet: OperatorFleet) -> tuple[Trap, ...]:
     """Return what holds now, pools before nodes."""
     pools = [trap for pool in fleet.pools for trap in _pool_traps(pool, budget_of(pool))]
     return (*_of_all(fleet), *_without_limit(fleet), *pools, *_node_traps(fleet.pools))
 
 
-def _of_all(fleet: Fleet) -> Iterator[Trap]:
+def _of_all(fleet: OperatorFleet) -> Iterator[Trap]:
     incomplete = fleet.pools[0].incomplete if fleet.pools else ()
     if incomplete:
         yield Trap(
@@ -55,7 +62,7 @@ def _of_all(fleet: Fleet) -> Iterator[Trap]:
         )
 
 
-def _without_limit(fleet: Fleet) -> Iterator[Trap]:
+def _without_limit(fleet: OperatorFleet) -> Iterator[Trap]:
     limits = [
         f"of {pool.name} to {plural(budget_of(pool).limit, 'node')}"
         for pool in fleet.pools
@@ -70,7 +77,7 @@ def _without_limit(fleet: Fleet) -> Iterator[Trap]:
         )
 
 
-def _pool_traps(pool: FleetPool, budget: Budget) -> Iterator[Trap]:
+def _pool_traps(pool: OperatorPool, budget: Budget) -> Iterator[Trap]:
     limits = pool.limits
     failed = [node.name for node in pool.managed if node.state == FAILED]
     if failed and limits.max_parallel and budget.in_progress >= limits.max_parallel:
@@ -89,39 +96,39 @@ def _pool_traps(pool: FleetPool, budget: Budget) -> Iterator[Trap]:
         )
 
 
-def _node_traps(pools: Sequence[FleetPool]) -> Iterator[Trap]:
+def _node_traps(pools: Sequence[OperatorPool]) -> Iterator[Trap]:
     for name, remedy, holds, text in _NODE_TRAPS:
         found = [node.name for pool in pools for node in pool.nodes if holds(node, pool)]
         if found:
             yield Trap(name=name, found=f"{some(found)} {text}", remedy=remedy, nodes=tuple(found))
 
 
-def _is_forgiven(node: FleetNode, _pool: FleetPool) -> bool:
+def _is_forgiven(node: OperatorNode, _pool: OperatorPool) -> bool:
     return node.state == FAILED and node.pod is not None and node.pod.in_sync
 
 
-def _has_no_validator(node: FleetNode, _pool: FleetPool) -> bool:
+def _has_no_validator(node: OperatorNode, _pool: OperatorPool) -> bool:
     return node.state == UpgradeState.VALIDATION_REQUIRED and not node.validators
 
 
-def _bypasses(node: FleetNode, pool: FleetPool) -> bool:
+def _bypasses(node: OperatorNode, pool: OperatorPool) -> bool:
     return pool.limits.auto_upgrade and node.state == REQUIRED and node.cordoned
 
 
-def _loses_cordon(node: FleetNode, _pool: FleetPool) -> bool:
+def _loses_cordon(node: OperatorNode, _pool: OperatorPool) -> bool:
     return node.state == REQUIRED and node.cordoned and not node.initially_cordoned
 
 
-def _is_left_cordoned(node: FleetNode, pool: FleetPool) -> bool:
+def _is_left_cordoned(node: OperatorNode, pool: OperatorPool) -> bool:
     return not pool.limits.auto_upgrade and node.cordoned and node.initially_cordoned
 
 
-def _restarts(node: FleetNode, _pool: FleetPool) -> bool:
+def _restarts(node: OperatorNode, _pool: OperatorPool) -> bool:
     pod = node.pod
     return pod is not None and 0 < pod.restarts <= MOST_RESTARTS and node.state not in DONE
 
 
-def _is_unknown(node: FleetNode, _pool: FleetPool) -> bool:
+def _is_unknown(node: OperatorNode, _pool: OperatorPool) -> bool:
     return node.state not in KNOWN_STATES
 
 

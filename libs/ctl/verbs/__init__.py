@@ -1,8 +1,11 @@
-"""The verbs' arguments and help. Light to import: each verb imports what it needs when it runs."""
+"""The verbs: each has its arguments, its help and what carries it out in one module.
+
+Light to import: a verb imports what it needs when it runs.
+"""
 
 import typer
 
-from libs.ctl.verbs import mig, people, queries
+from libs.ctl.verbs import lease, mig, queries, upgrade
 
 
 def register(app: typer.Typer) -> None:
@@ -10,5 +13,6 @@ def register(app: typer.Typer) -> None:
     if app.registered_commands:
         return
     queries.register(app)
-    people.register(app)
+    upgrade.register(app)
+    lease.register(app)
     mig.register(app)

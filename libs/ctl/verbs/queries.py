@@ -1,25 +1,29 @@
-"""Verbs that only read: status, why, plan, events, watch, gpus, web, doctor, audit and version."""
+"""Verbs that only read the fleet: status, why, events, watch, gpus, web, doctor and audit.
 
-from typing import Annotated
+Each imports what it needs when it runs, so that help and the others start at once.
+"""
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from libs.ctl.command import verb
-from libs.ctl.options import MOST, Access, Pool, PoolOption, one_pool
-from libs.ctl.output import Format, PictureFormat
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access, PoolOption, one_pool
+from libs.ctl.output import Format, progress, run_shown, show
+from libs.ctl.verbs.plan import plan
+
+if TYPE_CHECKING:
+    from libs.ctl.answers import NodeAnswer
+    from libs.ctl.observe.answers import ObservedNode, ObservedStatus
+    from libs.fleet.status import EventLine, Status
 
 Output = Annotated[
     Format | None,
     typer.Option("--output", "-o", help="For programs, or with more columns.", show_default=False),
-]
-PictureOutput = Annotated[
-    PictureFormat | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="For programs, with more columns, or as a picture in one file.",
-        show_default=False,
-    ),
 ]
 ShownPool = Annotated[str, typer.Argument(metavar="[POOL]", help="By default all.")]
 Node = Annotated[str, typer.Argument(metavar="NODE", help="Full name of a Node.")]
@@ -51,9 +55,9 @@ def status(
     sluice status clusterpolicy-cluster-policy
     sluice status node-7 -o json
     """
-    from libs.ctl.run.queries import show_status
+    from libs.ctl.collect.status import gather_status
 
-    show_status(access, name, output)
+    _show(run_shown("reading the fleet", gather_status(access, name)), output)
 
 
 def why(access: Access, node: Node, output: Output = None) -> None:
@@ -62,69 +66,42 @@ def why(access: Access, node: Node, output: Output = None) -> None:
     \b
     sluice why node-7
     """
-    from libs.ctl.run.queries import show_why
+    from libs.ctl.collect.node import gather_why
 
-    show_why(access, node, output)
+    _show(run_shown(f"asking about {node}", gather_why(access, node)), output)
 
 
-def plan(
-    access: Access,
-    pool: Pool = "",
-    *,
-    pool_option: PoolOption = "",
-    filename: Annotated[
-        str,
-        typer.Option(
-            "--filename",
-            "-f",
-            metavar="FILE",
-            help="As if this file were applied (-: standard input); other options override it.",
-        ),
-    ] = "",
-    version: Annotated[str, typer.Option(help="Another driver version.")] = "",
-    max_unavailable: Annotated[str, typer.Option(help="Another limit, as 3 or 20%.")] = "",
-    max_parallel: Annotated[
-        int | None,
-        typer.Option(min=0, max=MOST, help="Another limit.", show_default=False),
-    ] = None,
-    finish_by: Annotated[
-        str, typer.Option(metavar="TIME", help="Find the limit that ends by then: 2h, or a time.")
-    ] = "",
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Set the last rollout beside its plan.")
-    ] = False,
-    output: PictureOutput = None,
+def _show(
+    answer: "Status | NodeAnswer | ObservedStatus | ObservedNode", output: Format | None
 ) -> None:
-    """Forecast a rollout: when each node starts and ends, and what it costs. Nothing is changed.
+    """Show the fleet or a node of it, whoever looks after it."""
+    from libs.ctl.answers import NodeAnswer
+    from libs.fleet.status import Status
 
-    \b
-    sluice plan
-    sluice plan --version 580.95.05 --max-unavailable 3
-    sluice plan --version 580.95.05 --finish-by 6h
-    sluice plan -f policy.yaml
-    sluice plan -o html > plan.html
-    sluice plan --compare
-    """
-    from libs.ctl.run.queries import show_comparison, show_plan
+    now = time.time()
+    match answer:
+        case NodeAnswer():
+            from libs.ctl.views.node import node_view
 
-    pool = one_pool(pool, pool_option)
-    if compare:
-        if filename or max_unavailable or finish_by or max_parallel is not None:
-            raise typer.BadParameter(
-                "--compare looks back: neither a file nor another limit can be given with it"
+            show(answer, lambda _, wide: node_view(answer, now=now, wide=wide), format=output)
+        case Status():
+            from libs.ctl.views.status import status_view
+
+            show(
+                answer,
+                lambda width, wide: status_view(answer, now=now, width=width, wide=wide),
+                format=output,
             )
-        show_comparison(access, pool=pool, version=version, output=output)
-        return
-    show_plan(
-        access,
-        pool=pool,
-        filename=filename,
-        version=version,
-        max_unavailable=max_unavailable,
-        max_parallel=max_parallel,
-        finish_by=finish_by,
-        output=output,
-    )
+            if answer.exit_code:
+                raise SystemExit(answer.exit_code)
+        case _:
+            from libs.ctl.views.observe import observed_view
+
+            show(
+                answer,
+                lambda width, wide: observed_view(answer, now=now, width=width, wide=wide),
+                format=output,
+            )
 
 
 def events(
@@ -151,17 +128,68 @@ def events(
     sluice events --since 12h --kind rollout
     sluice events --follow
     """
-    from libs.ctl.run.queries import show_events
+    from contextlib import aclosing
 
-    show_events(
-        access,
-        follow=follow,
-        since=since,
-        node=node,
-        pool=one_pool(pool, pool_option),
-        kind=kind,
-        output=output,
+    from libs.contracts.events import NO_CHANGE
+    from libs.ctl.collect.events import EventFilter, follow_events, require_node
+    from libs.ctl.times import parse_since
+    from libs.ctl.views.events import ChangedLines, FollowedEvents, nothing_to_show
+
+    wanted = EventFilter(
+        since=parse_since(since), node=node, pool=one_pool(pool, pool_option), kind=kind
     )
+    shows_all = follow or output is not None or kind in NO_CHANGE
+    changed = None if shows_all else ChangedLines()
+    followed = FollowedEvents() if follow and output is None else None
+
+    async def run() -> None:
+        found = shown = 0
+        if follow and node:
+            await _warn_of_unknown(access, node)
+        async with aclosing(follow_events(access, wanted, follow=follow)) as events:
+            async for each in events:
+                found += 1
+                if changed is not None:
+                    lines = changed.of(each)
+                else:
+                    lines = (each,) if followed is None or followed.is_told(each) else ()
+                for line in lines:
+                    shown += 1
+                    _print_event(line, output)
+        for line in changed.rest(time.time()) if changed is not None else ():
+            shown += 1
+            _print_event(line, output)
+        if node and not found:
+            await require_node(access, node)
+        if not shown:
+            print(f"sluice: {nothing_to_show(str(wanted), found)}", file=sys.stderr)
+
+    asyncio.run(run())
+
+
+async def _warn_of_unknown(access: Access, node: str) -> None:
+    """Say that a node is none of the cluster; it may still become one."""
+    from libs.ctl.collect.events import require_node
+
+    try:
+        await require_node(access, node)
+    except Failure as failure:
+        print(f"sluice: {failure}; waiting for its events", file=sys.stderr)
+
+
+def _print_event(event: "EventLine", output: Format | None) -> None:
+    import msgspec
+
+    from libs.ctl.output import print_view
+    from libs.ctl.text import escaped
+    from libs.ctl.views.events import event_line
+
+    if output is Format.JSON:
+        print(escaped(msgspec.json.encode(event).decode()), flush=True)
+    elif output is Format.YAML:
+        show([event], lambda _width, _wide: "", format=output)
+    else:
+        print_view(event_line(event))
 
 
 def watch(
@@ -181,9 +209,10 @@ def watch(
     \b
     sluice watch
     """
-    from libs.ctl.run.queries import show_live
+    from libs.ctl.watch.program import watch
 
-    show_live(access, pool, telemetry)
+    if code := asyncio.run(watch(access, pool, telemetry)):
+        raise SystemExit(code)
 
 
 def gpus(
@@ -197,9 +226,17 @@ def gpus(
     sluice gpus
     sluice gpus node-7 -o wide
     """
-    from libs.ctl.run.queries import show_gpus
+    from libs.ctl.collect.gpus import gather_gpus
+    from libs.ctl.views.gpus import gpus_view
 
-    show_gpus(access, node, output)
+    found, without = run_shown("reading GPUs", gather_gpus(access, node))
+    show(
+        found,
+        lambda width, wide: gpus_view(
+            found, without=without, width=width, every=bool(node), wide=wide
+        ),
+        format=output,
+    )
 
 
 def web(
@@ -218,9 +255,9 @@ def web(
     sluice web
     sluice web --port 9000
     """
-    from libs.ctl.run.queries import serve_web
+    from libs.ctl.web.run import run_web
 
-    serve_web(access, host=host, port=port, hosts=allow_host or ())
+    asyncio.run(run_web(access, host=host, port=port, hosts=allow_host or ()))
 
 
 def doctor(access: Access, output: Output = None) -> None:
@@ -229,9 +266,14 @@ def doctor(access: Access, output: Output = None) -> None:
     \b
     sluice doctor
     """
-    from libs.ctl.run.queries import show_doctor
+    from libs.ctl.checks import Verdict, worst
+    from libs.ctl.doctor import examine
+    from libs.ctl.views.doctor import doctor_view
 
-    show_doctor(access, output)
+    found = run_shown("looking at everything", examine(access))
+    show(found, lambda _width, wide: doctor_view(found, wide=wide), format=output)
+    if worst(found) is Verdict.FAULT:
+        raise SystemExit(ExitCode.FAULT_FOUND)
 
 
 def audit(
@@ -251,9 +293,18 @@ def audit(
     \b
     sluice audit --audit-log audit.log
     """
-    from libs.ctl.run.queries import show_audit
+    from pathlib import Path
 
-    show_audit(access, audit_log or [], output)
+    from libs.ctl.collect.audit import audit as judge
+    from libs.ctl.views.audit import audit_view
+
+    with progress("nodes' journals read") as report:
+        found = asyncio.run(
+            judge(access, [Path(log) for log in audit_log or ()], on_progress=report)
+        )
+    show(found, lambda width, wide: audit_view(found, width=width, wide=wide), format=output)
+    if any(each.violations for each in found.invariants):
+        raise SystemExit(ExitCode.FAULT_FOUND)
 
 
 def version(output: Output = None) -> None:
@@ -262,6 +313,7 @@ def version(output: Output = None) -> None:
     \b
     sluice version
     """
-    from libs.ctl.run.queries import show_version
+    from importlib import metadata
 
-    show_version(output)
+    found = metadata.version("sluice")
+    show({"version": found}, lambda _width, _wide: f"sluice {found}", format=output)

@@ -12,9 +12,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from libs.contracts.events import NO_CHANGE, NOT_WAITING, STILL_WAITING, EventKind
-from libs.ctl.answers import EventLine
-from libs.ctl.text import clock_time, duration, natural_order, plural, printable, some
+from libs.ctl.text import clock_time, duration, plural, printable, some
 from libs.ctl.views.layout import Hanging
+from libs.fleet.names import natural_order
+from libs.fleet.status import EventLine
 
 LEAST_WAIT: Final = 10.0
 """Seconds that a wait has to last to be told: each step of an upgrade has several short ones."""

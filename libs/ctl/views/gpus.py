@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
 from libs.ctl.answers import Gpu
-from libs.ctl.node_rows import DriverState
 from libs.ctl.text import plural, some
 from libs.ctl.views.layout import Column, fact, line, listing
+from libs.fleet.node import DriverState
 
 _COLUMNS = (
     Column("NODE"),

@@ -14,10 +14,10 @@ from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_CHECKED_BRAKE, BY_RELEASE
 from libs.ctl.answers import NodeAnswer, NodeFact
 from libs.ctl.leases import describe as describe_lease
-from libs.ctl.node_rows import DriverState, driver_text
 from libs.ctl.text import clock_time, duration, moment, parse_time
 from libs.ctl.views.layout import cut, fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
+from libs.fleet.node import DriverState, driver_text
 from libs.kube.authors import Author
 
 _BY_FIELD: Final = (BY_BRAKE_OR_POLICY, BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE)
@@ -104,7 +104,7 @@ def _headline(answer: NodeAnswer) -> str:
     if why is not None and why.wait is not None:
         return f"{name} waits: {why.wait.code.value}"
     if why is not None:
-        return f"{name} moves: {why.state or 'no state'}"
+        return f"{name} is in flight: {why.state or 'no state'}"
     if answer.unmanaged:
         return f"{name} is not managed by Sluice"
     return f"{name}: {answer.node.state or 'no upgrade state'}"

@@ -197,6 +197,4 @@ def _of_pods(
 
 
 def _some(names: Sequence[str], most: int) -> str:
-    shown = names[:most] if most else names
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return some(names, most or len(names))

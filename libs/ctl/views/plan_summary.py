@@ -6,8 +6,8 @@ from typing import Final
 from libs.contracts.queries import PlanAnswer, PlanLimits, PlanStop, PlanStopKind
 from libs.contracts.rollout import release_command
 from libs.ctl.answers import PlanView
-from libs.ctl.brakes import resume_command
 from libs.ctl.text import clock_time, duration, plural
+from libs.fleet.pools import resume_command
 from libs.rollout.plan_time import ASSUMED_JOB, brief, first_start, is_left_out, stop_words, takes
 
 _DAY: Final = 86_400.0

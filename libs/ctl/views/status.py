@@ -8,14 +8,14 @@ from rich.text import Text
 
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
-from libs.contracts.rollout import Brake, braked, left_out
-from libs.ctl.answers import Pool, Source, Status
-from libs.ctl.brakes import resume_command
+from libs.contracts.rollout import Brake, left_out
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
-from libs.ctl.node_rows import NodeRow, cause_text, driver_text
 from libs.ctl.text import duration, plural
 from libs.ctl.views.layout import Column, fact, line, listing
+from libs.fleet.node import FleetNode, cause_text, driver_text
+from libs.fleet.pools import Pool, is_told_by_brake, resume_command
+from libs.fleet.status import Source, Status
 
 _MOST_HELD: Final = 20
 _MOST_NODES: Final = 12
@@ -59,7 +59,7 @@ def status_view(status: Status, *, now: float, width: int, wide: bool = False) -
     return Group(*parts, Text(""), *sources_view(status.sources))
 
 
-def _foremost(nodes: Sequence[NodeRow]) -> Sequence[NodeRow]:
+def _foremost(nodes: Sequence[FleetNode]) -> Sequence[FleetNode]:
     """Return as many nodes as stay on a screen: those that failed or are in flight come first."""
     if len(nodes) <= _MOST_NODES:
         return nodes
@@ -101,7 +101,7 @@ def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
         yield fact(f"{pool.name} {about}", nodes)
 
 
-def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableType]:
+def _above_limit(pool: Pool, nodes: Iterable[FleetNode]) -> Iterator[RenderableType]:
     """Yield why more nodes are in flight than may be unavailable, where first drivers are why."""
     limit = pool.counts["limit"]
     brought_up = any(
@@ -115,14 +115,6 @@ def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableTyp
 
 def _release(pool: Pool) -> str:
     return f"; `{pool.halt_ended_by}` accepts that" if pool.halt_ended_by else ""
-
-
-def is_told_by_brake(pool: Pool) -> bool:
-    """Whether a pool's reason is its brake, with who set it."""
-    brake, author = Brake(pool.brake), pool.brake_set
-    if author is None:
-        return pool.because == braked(pool.name, brake)
-    return pool.because == braked(pool.name, brake, by=author.name, reason=author.reason)
 
 
 def _brake(pool: Pool, now: float) -> str:
@@ -142,7 +134,7 @@ def held_view(held: Sequence[HeldNode], now: float) -> Iterator[RenderableType]:
         yield line(f"and {len(held) - _MOST_HELD} more nodes that people have")
 
 
-def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
+def _node_row(node: FleetNode, now: float) -> tuple[str, ...]:
     since = "" if node.since is None else duration(now - node.since)
     cordoned = cordon_text(node)
     mig = "" if node.is_divided else f"MIG {node.mig}"
@@ -155,19 +147,19 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     return (node.name, node.state or "none", since, driver, because, node.pool)
 
 
-def cordon_text(node: NodeRow) -> str:
+def cordon_text(node: FleetNode) -> str:
     """Return that others cordoned a node: one in flight is cordoned by its operation too."""
     if node.was_cordoned:
         return "cordoned before its upgrade"
     return "cordoned" if node.cordoned and not node.in_flight else ""
 
 
-def node_note(node: NodeRow) -> str:
+def node_note(node: FleetNode) -> str:
     """Return what is special about a node, in a few words."""
     return "; ".join(filter(None, _notes(node)))
 
 
-def _notes(node: NodeRow) -> tuple[str, ...]:
+def _notes(node: FleetNode) -> tuple[str, ...]:
     return (
         node.trouble,
         cause_text(node),

@@ -9,17 +9,17 @@ from rich.console import Console
 from libs.contracts.rollout import Brake
 from libs.ctl import brakes
 from libs.ctl.answers import NodeAnswer
-from libs.ctl.brakes import Signature
-from libs.ctl.cluster import ROLLOUTS, Cluster, Rollout
+from libs.ctl.brakes import Signature, halted_targets
+from libs.ctl.cluster import Cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.run.upgrade import as_confirmed, halted_targets
-from libs.ctl.text import version_name
 from libs.ctl.views.node import node_view
-from libs.ctl.watch.fleet import FleetState, Watched
 from libs.ctl.watch.keys import Action
-from libs.ctl.watch.screen import Screen, selected_index
+from libs.ctl.watch.screen import Screen, Watched, selected_index
+from libs.ctl.writes import as_confirmed
+from libs.fleet.pools import ROLLOUTS, Rollout
+from libs.fleet.state import FleetState
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ def _chosen_pool(watched: Watched, screen: Screen) -> str:
         return names[0]
     pool = ""
     if watched.nodes:
-        pool = watched.nodes[selected_index(watched.nodes, screen)].row.pool
+        pool = watched.nodes[selected_index(watched.nodes, screen)].pool
     if pool not in names:
         raise Failure(ExitCode.WRONG_ARGUMENTS, "select a node of the pool that you mean")
     return pool
@@ -67,7 +67,7 @@ def _brake(action: Action, by: Signature) -> Callable[[Rollout], Edit]:
 
 
 def _release(rollout: Rollout, state: FleetState, by: Signature) -> Callable[[Rollout], Edit]:
-    halted = halted_targets([rollout], lambda target: version_name(target, state.versions))
+    halted = halted_targets([rollout], state.versions)
     wanted = [each for each in halted if each.target == rollout.status.target] or halted
     pool = rollout.metadata.name
     if not wanted:

@@ -10,8 +10,7 @@ import msgspec
 from libs.ctl.views.frame.compose import page_rows, rooms, shows_map
 from libs.ctl.views.frame.heat import map_shape
 from libs.ctl.views.frame.panel import last_top
-from libs.ctl.watch.fleet import Watched
-from libs.ctl.watch.screen import Layout, Panel, Screen, move, scroll
+from libs.ctl.watch.screen import Layout, Panel, Screen, Watched, move, scroll
 
 UP, DOWN, LEFT, RIGHT = "up", "down", "left", "right"
 PAGE_UP, PAGE_DOWN, HOME, END, ESCAPE = "page-up", "page-down", "home", "end", "escape"

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.ctl.answers import EventLine, Source
 from libs.ctl.chosen_pools import chosen_pools
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.failures import ExitCode, Failure
@@ -18,12 +17,12 @@ from libs.ctl.options import Access
 from libs.ctl.text import clock_time
 from libs.ctl.views.frame.compose import frame, listed_room
 from libs.ctl.watch.actions import Write, ask_why, carry_out, planned_write, why_lines
-from libs.ctl.watch.fleet import FleetState, Guide
+from libs.ctl.watch.fleet import WatchedFleet
 from libs.ctl.watch.keys import Action, keys_of, press
-from libs.ctl.watch.screen import Panel, Screen, arrange, selected_index, with_newer_answer
-from libs.ctl.watch.sources import EventSource, KubernetesSource, make_env
-from libs.ctl.watch.telemetry import TelemetrySource, require_address
+from libs.ctl.watch.screen import Guide, Panel, Screen, arrange, selected_index, with_newer_answer
+from libs.ctl.watch.telemetry import require_address
 from libs.ctl.watch.terminal import Terminal, require_terminal
+from libs.fleet.status import EventLine
 
 DRAW_EVERY: Final = 0.5
 """Seconds between two frames while the fleet changes; keys are answered at once."""
@@ -52,36 +51,23 @@ async def open_view(
         if pool:
             chosen_pools(rollouts, pool, every=False)
         versions = await cluster.versions(rollouts)
-        state = FleetState(
-            address=cluster.address,
-            pool=pool,
-            versions=versions,
-            is_measured=bool(telemetry),
-            guide=guide,
-        )
-        yield LiveView(access, cluster, state, telemetry, person=await cluster.user())
+        fleet = WatchedFleet(access, cluster, versions, pool=pool, telemetry=telemetry, guide=guide)
+        yield LiveView(access, cluster, fleet, person=await cluster.user())
 
 
 class LiveView:
     """One run of the live view."""
 
     def __init__(
-        self, access: Access, cluster: Cluster, state: FleetState, telemetry: str, *, person: str
+        self, access: Access, cluster: Cluster, fleet: WatchedFleet, *, person: str
     ) -> None:
         self._access = access
         self._cluster = cluster
         self._person = person
-        self._state = state
-        env = make_env()
-        self._followed: list[KubernetesSource | EventSource | TelemetrySource] = [
-            KubernetesSource(cluster, state, env=env),
-            EventSource(access, cluster, state, env=env),
-        ]
-        if telemetry:
-            self._followed.append(TelemetrySource(telemetry, state, clock=env.clock))
+        self._fleet = fleet
         self._terminal = Terminal(on_keys=self._keys_pressed, on_resize=self._wake)
         self._screen = Screen()
-        self._watched = state.watched(self._sources())
+        self._watched = fleet.watched()
         self._woken = asyncio.Event()
         self._ended: int | None = None
         self._asked: Write | None = None
@@ -93,21 +79,21 @@ class LiveView:
     def tell(self, message: str) -> None:
         """List a sentence of the caller's among the events."""
         line = EventLine(at=time.time(), writer="", node="", kind="", message=message)
-        self._state.event_listed(line)
+        self._fleet.events.add(line)
 
     async def run(self, *, owns_process: bool = True) -> int:
         """Run until a key or a signal ends it; the signals are those of a process of its own."""
         signals = self._stop_on_signals() if owns_process else nullcontext()
         with _without_logs(), self._terminal.open(), signals:
-            followed = [asyncio.create_task(each.run()) for each in self._followed]
+            followed = asyncio.create_task(self._fleet.run())
             draw = asyncio.create_task(self._draw())
             try:
-                await asyncio.wait({draw, *followed}, return_when=asyncio.FIRST_COMPLETED)
-                for task in (draw, *followed):
+                await asyncio.wait({draw, followed}, return_when=asyncio.FIRST_COMPLETED)
+                for task in (draw, followed):
                     if task.done():
                         task.result()
             finally:
-                running = {draw, *followed, *self._tasks}
+                running = {draw, followed, *self._tasks}
                 for task in running:
                     task.cancel()
                 await asyncio.wait(running)
@@ -122,7 +108,7 @@ class LiveView:
                 async with asyncio.timeout(DRAW_EVERY):
                     await self._woken.wait()
             except TimeoutError:
-                if not self._state.is_changed:
+                if not self._fleet.state.is_changed:
                     await self._wait(CLOCK_EVERY - DRAW_EVERY)
 
     async def _wait(self, seconds: float) -> None:
@@ -134,15 +120,12 @@ class LiveView:
 
     def _draw_once(self) -> None:
         width, height = self._terminal.size
-        self._watched = self._state.watched(self._sources())
+        self._watched = self._fleet.watched()
         room = listed_room(self._watched, width=width, height=height)
         self._screen = arrange(self._watched.nodes, self._screen, room=room)
         self._terminal.show(
             frame(self._watched, self._screen, now=time.time(), width=width, height=height)
         )
-
-    def _sources(self) -> list[Source]:
-        return [each.source() for each in self._followed]
 
     def _wake(self) -> None:
         self._woken.set()
@@ -192,7 +175,7 @@ class LiveView:
         """Carry an action out, after a question if nodes would be hurt."""
         try:
             write = planned_write(
-                action, self._watched, self._screen, self._state, person=self._person
+                action, self._watched, self._screen, self._fleet.state, person=self._person
             )
         except Failure as failure:
             self._say(str(failure))
@@ -222,7 +205,7 @@ class LiveView:
         if not nodes:
             self._say("there is no node to ask about")
             return
-        node = nodes[selected_index(nodes, self._screen)].row.name
+        node = nodes[selected_index(nodes, self._screen)].name
         self._say(f"asking about {node} …")
         try:
             panel = await self._why(node)

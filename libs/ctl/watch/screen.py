@@ -1,4 +1,4 @@
-"""What the person at the terminal chose: a node, a layout, a panel. Pure."""
+"""What a frame shows, and what the person chose: a node, a layout, a panel. Pure."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -6,10 +6,36 @@ from typing import Final
 
 import msgspec
 
-from libs.ctl.watch.fleet import Kind, WatchedNode
+from libs.fleet.node import Doing, FollowedNode
+from libs.fleet.pools import Pool
+from libs.fleet.status import EventLine, Source
 
-_URGENCY: Final = (Kind.FAILED, Kind.IN_FLIGHT, Kind.WAITING)
-"""The kinds of nodes that are listed below the map, the most urgent first."""
+_URGENCY: Final = (Doing.FAILED, Doing.IN_FLIGHT, Doing.WAITING)
+"""What the nodes do that are listed below the map, the most urgent first."""
+
+
+class Guide(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller tells of a fleet of its own, for which the address says little."""
+
+    title: str
+    """In place of the cluster's address."""
+    help: Sequence[str]
+    """Lines above the list of keys."""
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """What a frame shows."""
+
+    address: str
+    pools: Sequence[Pool]
+    nodes: Sequence[FollowedNode]
+    """By name, numbers in it as numbers: node-2 is before node-10."""
+    events: Sequence[EventLine]
+    """The oldest first."""
+    sources: Sequence[Source]
+    is_measured: bool = False
+    """Whether telemetry is read, which fills two columns once it answers."""
+    guide: Guide | None = None
 
 
 class Layout(StrEnum):
@@ -46,18 +72,18 @@ class Screen(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes in the list below the map; empty names are free places."""
 
 
-def selected_index(nodes: Sequence[WatchedNode], screen: Screen) -> int:
+def selected_index(nodes: Sequence[FollowedNode], screen: Screen) -> int:
     """Return the place of the selected node; the first if it is gone or none is selected."""
-    names = (index for index, node in enumerate(nodes) if node.row.name == screen.selected)
+    names = (index for index, node in enumerate(nodes) if node.name == screen.selected)
     return next(names, 0) if screen.selected else 0
 
 
-def move(nodes: Sequence[WatchedNode], screen: Screen, by: int) -> Screen:
+def move(nodes: Sequence[FollowedNode], screen: Screen, by: int) -> Screen:
     """Select the node so many places further, at most the last."""
     if not nodes:
         return screen
     index = min(len(nodes) - 1, max(0, selected_index(nodes, screen) + by))
-    return msgspec.structs.replace(screen, selected=nodes[index].row.name)
+    return msgspec.structs.replace(screen, selected=nodes[index].name)
 
 
 def scroll(panel: Panel, by: int, *, last: int) -> Panel:
@@ -73,14 +99,14 @@ def with_newer_answer(screen: Screen, panel: Panel) -> Screen:
     return msgspec.structs.replace(screen, panel=msgspec.structs.replace(panel, top=shown.top))
 
 
-def arrange(nodes: Sequence[WatchedNode], screen: Screen, *, room: int) -> Screen:
+def arrange(nodes: Sequence[FollowedNode], screen: Screen, *, room: int) -> Screen:
     """Give places in the list below the map to nodes that are not done.
 
     A node keeps its place until it is done, so that no line jumps; a free place goes to the most
     urgent node without one.
     """
-    urgent = {kind: rank for rank, kind in enumerate(_URGENCY)}
-    wanted = {node.row.name: urgent[node.kind] for node in nodes if node.kind in urgent}
+    urgent = {doing: rank for rank, doing in enumerate(_URGENCY)}
+    wanted = {node.name: urgent[node.doing] for node in nodes if node.doing in urgent}
     kept = [name if name in wanted else "" for name in screen.places[:room]]
     kept += [""] * (room - len(kept))
     placed = set(kept)
@@ -91,8 +117,8 @@ def arrange(nodes: Sequence[WatchedNode], screen: Screen, *, room: int) -> Scree
             kept[index] = waiting.pop()
     for index, name in enumerate(kept):
         # A place is taken from a node that only waits if something more urgent has none.
-        if not waiting or wanted[waiting[-1]] >= urgent[Kind.WAITING]:
+        if not waiting or wanted[waiting[-1]] >= urgent[Doing.WAITING]:
             break
-        if wanted[name] >= urgent[Kind.WAITING]:
+        if wanted[name] >= urgent[Doing.WAITING]:
             kept[index] = waiting.pop()
     return msgspec.structs.replace(screen, places=tuple(kept))

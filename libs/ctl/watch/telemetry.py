@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from libs.ctl.answers import Source
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.watch.fleet import FleetState, GpuUse
+from libs.fleet.node import GpuUse
+from libs.fleet.state import FleetState
+from libs.fleet.status import Source
 from libs.kube.errors import KubeError
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.requests import Request

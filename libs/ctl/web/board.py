@@ -6,8 +6,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from libs.ctl.answers import EventLine, Pool, Source
-from libs.ctl.web.model import Bar, Cell, Change, Gpus
+from libs.ctl.web.model import Bar, Change, Gpus
+from libs.fleet.node import FollowedNode
+from libs.fleet.pools import Pool
+from libs.fleet.status import EventLine, Source
 
 T = TypeVar("T")
 
@@ -20,15 +22,15 @@ class Board:
 
     def __init__(self) -> None:
         self.revision = 0
-        self.cells: dict[str, Cell] = {}
+        self.nodes: dict[str, FollowedNode] = {}
         self.bars: dict[str, Bar] = {}
         self.pools: tuple[Pool, ...] = ()
         self.gpus = Gpus(products={}, sick=(), sick_in_all=0)
         self.events: deque[tuple[int, EventLine]] = deque(maxlen=MOST_EVENTS)
         self._pools_at = 0
         self._gpus_at = 0
-        self._cells_at: dict[str, int] = {}
-        """Revision of the last change by name, oldest first; also of cells that are gone."""
+        self._nodes_at: dict[str, int] = {}
+        """Revision of the last change by name, oldest first; also of nodes that are gone."""
         self._bars_at: dict[str, int] = {}
         self._forgotten = 0
         """Changes up to this revision may be incomplete: removed rows were forgotten."""
@@ -39,11 +41,11 @@ class Board:
         self._readers.add(reader)
         return lambda: self._readers.discard(reader)
 
-    def put_cell(self, name: str, cell: Cell | None) -> None:
+    def put_node(self, name: str, node: FollowedNode | None) -> None:
         """Set a node on the map, or remove it."""
-        if self.cells.get(name) != cell:
-            _put(self.cells, name, cell)
-            self._touch(self._cells_at, name)
+        if self.nodes.get(name) != node:
+            _put(self.nodes, name, node)
+            self._touch(self._nodes_at, name)
 
     def put_bar(self, name: str, bar: Bar | None) -> None:
         """Set a node on the timeline, or remove it."""
@@ -66,13 +68,13 @@ class Board:
         """Return what changed since a revision; everything if that is not known any more."""
         if revision < self._forgotten or revision > self.revision or revision == 0:
             return self._everything(at, sources)
-        cells = _later(self._cells_at, revision)
+        nodes = _later(self._nodes_at, revision)
         bars = _later(self._bars_at, revision)
         return Change(
             revision=self.revision,
             at=at,
-            nodes=tuple(self.cells[name] for name in cells if name in self.cells),
-            gone=tuple(name for name in cells if name not in self.cells),
+            nodes=tuple(self.nodes[name] for name in nodes if name in self.nodes),
+            gone=tuple(name for name in nodes if name not in self.nodes),
             bars=tuple(self.bars[name] for name in bars if name in self.bars),
             barless=tuple(name for name in bars if name not in self.bars),
             pools=self.pools if self._pools_at > revision else None,
@@ -86,7 +88,7 @@ class Board:
             revision=self.revision,
             at=at,
             whole=True,
-            nodes=tuple(self.cells.values()),
+            nodes=tuple(self.nodes.values()),
             bars=tuple(self.bars.values()),
             pools=self.pools,
             gpus=self.gpus,
@@ -97,7 +99,7 @@ class Board:
     def _touch(self, at: dict[str, int], name: str) -> None:
         at.pop(name, None)
         at[name] = self._advance()
-        rows = self.cells if at is self._cells_at else self.bars
+        rows = self.nodes if at is self._nodes_at else self.bars
         if len(at) > 2 * len(rows) + 1000:  # many are gone, in a fleet that grows and shrinks
             self._forgotten = self.revision
             for each in [each for each in at if each not in rows]:

@@ -9,8 +9,9 @@ from libs.contracts.events import StepEvent
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.queries import PlanAnswer
 from libs.contracts.rollout import RolloutStatus
-from libs.ctl.text import printable, version_name
+from libs.ctl.text import printable
 from libs.ctl.web.model import Bar
+from libs.fleet.names import version_name
 
 _AT_REST: Final = frozenset(
     {

@@ -4,63 +4,21 @@ Texts come from nodes and people: they lose what is not printable here, and the 
 writes them as text.
 """
 
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
-from libs.contracts.device import UNKNOWN
-from libs.contracts.events import WaitEvent
-from libs.contracts.health import HealthState
-from libs.contracts.node import STATE_LABEL, UpgradeState
-from libs.ctl.answers import EventLine, Pool, Source
-from libs.ctl.node_rows import NodeRow, cause_text, driver_text
-from libs.ctl.text import name_versions, printable
-from libs.kube import views
+from libs.contracts.node import WaitCode
+from libs.contracts.queries import WaitReason
+from libs.ctl.follow.objects import FollowedDevice
+from libs.ctl.text import printable
+from libs.fleet.node import DriverState, FollowedNode, cause_text, driver_text
+from libs.fleet.pools import Pool
+from libs.fleet.status import EventLine, Source
 
-GPU_LABEL: Final = "nvidia.com/gpu.present"
 MOST_SICK: Final = 500
 """GPUs that are not healthy and are sent one by one; the page says how many there are in all."""
-
-
-class Kind(StrEnum):
-    """What a node does, in the few words that the map has a sign for."""
-
-    DONE = "done"
-    MOVING = "moving"
-    WAITING = "waiting"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    UNMANAGED = "unmanaged"
-
-
-class Wait(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a node waits, as the scheduler's last event says."""
-
-    code: str
-    detail: str
-    since: float
-    until: float | None = None
-    who: str = ""
-
-
-class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node on the map."""
-
-    name: str
-    kind: Kind
-    pool: str = ""
-    state: str = ""
-    driver: str = ""
-    since: float | None = None
-    attempt: int = 0
-    cause: str = ""
-    wait: Wait | None = None
-    unready: bool = False
-    cordoned: bool = False
-    gpus: Mapping[str, int] = {}
-    """The number of GPUs by health."""
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +35,10 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Each state that it entered, and when."""
     planned: tuple[float, float] | None = None
     """Start and end by the last plan that was made before it started."""
+
+    @property
+    def has_begun(self) -> bool:
+        return self.start is not None or self.end is not None
 
 
 class SickGpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -106,7 +68,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
     whole: bool = False
     """Whether this replaces what the page has."""
-    nodes: tuple[Cell, ...] = ()
+    nodes: tuple[FollowedNode, ...] = ()
     bars: tuple[Bar, ...] = ()
     gone: tuple[str, ...] = ()
     """Names of Nodes that were deleted."""
@@ -118,56 +80,62 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sources: tuple[Source, ...] = ()
 
 
-def is_shown(metadata: views.Metadata) -> bool:
-    """Whether a Node has GPUs, or an upgrade state."""
-    return metadata.labels.get(GPU_LABEL) == "true" or bool(metadata.labels.get(STATE_LABEL))
+def row_of(node: FollowedNode) -> FollowedNode:
+    """Return a node as the page shows it: texts in words and printable, nothing that it leaves out.
 
-
-def cell_of(
-    node: NodeRow, *, wait: Wait | None, ready: bool, cordoned: bool, gpus: Mapping[str, int]
-) -> Cell:
-    """Return a node on the map, from its labels and record and the scheduler's last wait."""
-    kind = _kind(node, wait)
-    return Cell(
+    A fleet of thousands is sent whole to each new reader.
+    """
+    wait = node.wait
+    return msgspec.structs.replace(
+        node,
         name=printable(node.name),
-        kind=kind,
         pool=printable(node.pool),
         state=printable(node.state),
         driver=printable(driver_text(node)),
-        since=node.since,
-        attempt=node.attempt,
         cause=printable(cause_text(node)),
-        wait=wait,
-        unready=not ready,
-        cordoned=cordoned,
-        gpus=gpus,
+        wait=wait and clean_wait(wait),
+        driver_state=DriverState.RUNS,
+        target="",
+        operation="",
+        held=None,
+        mig="",
+        deadline=None,
+        command=None,
     )
 
 
-def _kind(node: NodeRow, wait: Wait | None) -> Kind:
-    if node.state == UpgradeState.UPGRADE_FAILED:
-        return Kind.FAILED
-    if node.in_flight:
-        return Kind.MOVING
-    if node.skipped:
-        return Kind.SKIPPED
-    if wait is not None:
-        return Kind.WAITING
-    if node.state == UpgradeState.UPGRADE_DONE:
-        return Kind.DONE
-    return Kind.WAITING if node.state else Kind.UNMANAGED
+def clean_wait(wait: WaitReason) -> WaitReason:
+    """Return the wait without characters that are not printable."""
+    return msgspec.structs.replace(
+        wait,
+        code=WaitCode(printable(wait.code.value)),
+        detail=printable(wait.detail),
+        who=printable(wait.who),
+    )
 
 
-def wait_of(event: WaitEvent, versions: Mapping[str, str]) -> Wait | None:
-    """Return the wait that an event tells of; None if it tells of a wait's end."""
-    if event.code is None:
-        return None
-    return Wait(
-        code=printable(event.code.value),
-        detail=printable(name_versions(event.detail, versions)),
-        since=event.since,
-        until=event.until,
-        who=printable(event.who),
+def gpus_of(products: Mapping[str, Mapping[str, int]], sick: Collection[FollowedDevice]) -> Gpus:
+    """Return all GPUs in numbers, and the first of those to look at."""
+    ordered = sorted(sick, key=lambda each: (each.spec.node, each.spec.index))
+    return Gpus(
+        products={
+            printable(name): dict(sorted(counts.items()))
+            for name, counts in sorted(products.items())
+        },
+        sick=tuple(map(_sick_gpu, ordered[:MOST_SICK])),
+        sick_in_all=len(ordered),
+    )
+
+
+def _sick_gpu(device: FollowedDevice) -> SickGpu:
+    spec, health = device.spec, device.status.health
+    return SickGpu(
+        node=printable(spec.node),
+        index=spec.index,
+        product=printable(spec.product),
+        health=device.health,
+        because=printable((health.message or health.reason) if health else ""),
+        remedy=printable(health.remedy if health else ""),
     )
 
 
@@ -191,8 +159,3 @@ def clean_pool(pool: Pool) -> Pool:
         because=printable(pool.because),
         budget=printable(pool.budget),
     )
-
-
-def is_sick(health: str) -> bool:
-    """Whether a person should look at a GPU; one without a verdict is only counted."""
-    return health not in (HealthState.OK, UNKNOWN)

@@ -1,27 +1,23 @@
 """Run the page until it is interrupted."""
 
 import asyncio
-import random
 import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Final
 
 import msgspec
 
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.follow.kubernetes import make_env
 from libs.ctl.options import Access
 from libs.ctl.web.board import Board, Encoder
-from libs.ctl.web.bus_feed import BusFeed
-from libs.ctl.web.cluster_feed import ClusterFeed
+from libs.ctl.web.feed import PageFeed
 from libs.ctl.web.server import EVERY_ADDRESS, PageServer, is_loopback, serve
 from libs.ctl.web.story import encode_story, gather_story
-from libs.runtime.clock import SystemClock
-from libs.runtime.env import Env, RandomIds
-from libs.runtime.metrics import Metrics
+from libs.runtime.env import Env
 
 _STORIES_AT_ONCE: Final = 4
 _WIDE_OPEN: Final = "It has no sign-in: whoever reaches this address can read it."
@@ -65,12 +61,7 @@ async def serve_page(
     access: Access, *, host: str, port: int, hosts: Sequence[str]
 ) -> AsyncGenerator[Served]:
     """Follow the cluster and serve the page. Fail if there is no cluster."""
-    env = Env(
-        clock=SystemClock(),
-        random=random.Random(),
-        ids=RandomIds(),
-        metrics=Metrics(version=version("sluice")),
-    )
+    env = make_env()
     board = Board()
     async with open_cluster(access) as cluster:
         await cluster.rollouts()  # one clear line if it is not reachable, or Sluice is not there
@@ -80,7 +71,7 @@ async def serve_page(
             push=page.push, tell=page.tell, on_change=board.on_change, hosts=frozenset(names)
         )
         async with serve(server, host, port) as address:
-            feed = asyncio.create_task(page.follow())
+            feed = asyncio.create_task(page.feed.run())
             try:
                 yield Served(address=address, feed=feed)
             finally:
@@ -97,36 +88,28 @@ class _Page:
         self._clock = env.clock
         self._encoder = Encoder(board)
         self._stories = asyncio.Semaphore(_STORIES_AT_ONCE)
-        self._bus = BusFeed(access, board, clock=env.clock, versions=lambda: self._kube.versions)
-        self._kube = ClusterFeed(cluster, board, self._bus, env=env)
-        self._bus.pools_to_plan = self._kube.pools_to_plan
-        self._bus.started = self._kube.started
-
-    async def follow(self) -> None:
-        """Keep the board current until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._kube.run())
-            tasks.create_task(self._bus.run())
+        self.feed = PageFeed(access, cluster, board, env=env)
 
     def push(self, revision: int) -> tuple[int, bytes]:
         """Return the board's revision, and what has changed since an earlier one."""
-        sources = (*self._kube.sources(), *self._bus.sources())
+        sources = self.feed.sources()
         data = self._encoder.since(revision, at=self._clock.now(), sources=sources)
         return self._board.revision, data
 
     async def tell(self, name: str) -> bytes:
         """Return the story of a node."""
-        if not self._kube.is_known(name):
+        kubernetes = self.feed.kubernetes
+        if kubernetes.nodes.cache.get(name) is None:
             raise Failure(ExitCode.NOT_FOUND, f"there is no Node {name!r}")
         async with self._stories:
             story = await gather_story(
                 self._cluster,
                 name,
                 now=self._clock.now(),
-                devices=self._kube.devices_of(name),
-                scheduler=self._bus.scheduler,
-                why_away=self._bus.why_away,
-                versions=self._kube.versions,
-                happened=self._bus.happened(name),
+                devices=kubernetes.devices.names_of(name),
+                scheduler=self.feed.events.scheduler,
+                why_away=self.feed.why_away,
+                versions=self.feed.state.versions,
+                happened=self.feed.happened(name),
             )
         return encode_story(story)

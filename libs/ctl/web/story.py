@@ -8,15 +8,17 @@ import msgspec
 
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
-from libs.ctl import node_answers, node_rows
-from libs.ctl.answers import EventLine, Gpu, NodeAnswer, NodeFact, Source
+from libs.ctl import node_answers
+from libs.ctl.answers import Gpu, NodeAnswer, NodeFact
 from libs.ctl.bus import Scheduler
 from libs.ctl.cluster import DEVICES, Cluster, Device
 from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.collect.node import event_fact
-from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import printable
+from libs.fleet.node import cause_text, driver_text
+from libs.fleet.records import record_of
+from libs.fleet.status import EventLine, Source
 from libs.kube import views
 from libs.kube.errors import KubeError, NotFound
 
@@ -116,7 +118,7 @@ def story_of(
     replace = msgspec.structs.replace
     shown = node_answers.node_answer(node, events, why=why, sources=(kubernetes, scheduler))
     row = shown.node
-    shown_row = replace(row, cause=node_rows.cause_text(row), driver=node_rows.driver_text(row))
+    shown_row = replace(row, cause=cause_text(row), driver=driver_text(row))
     gpus = [gpu_of(each, row.driver_state) for each in devices]
     return Story(
         at=now,

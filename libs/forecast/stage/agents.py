@@ -4,7 +4,9 @@ An agent reads its slot, refuses the command or begins an op, and reports its en
 the driver agent and the validator are in `driver_agent` and `validator_agent`.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,6 +22,9 @@ from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome, Progress, Refusal, Result
 from libs.forecast.stage.objects import ProofOnDisk, StageAgent, StageMachine
 from libs.forecast.stage.state import StageState
+
+AgentCallback = Callable[..., None]
+"""Called with the state, the machine, the agent, and the values."""
 
 WITHOUT_DEVICES = frozenset({"driver", "validator"})
 """Components that open devices during ops only."""
@@ -156,14 +161,7 @@ def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: C
         state.log(f"{machine.name}: {agent.component} begins {command.kind} {command.order}")
     if isinstance(agent.body, Quiesce):
         wait = state.latencies.device_close if agent.holds_devices else 0.0
-        state.call_after(
-            wait,
-            _devices_closed,
-            machine.name,
-            agent.component,
-            agent.process_number,
-            command.order,
-        )
+        call_in_op(state, wait, _devices_closed, machine, agent)
     elif isinstance(agent.body, Idle):
         _remember(agent, command)
         finish(state, machine, agent, Outcome.DONE)
@@ -182,18 +180,62 @@ def _remember(agent: StageAgent, command: Command) -> None:
         keep_proof(agent, command)
 
 
-def _devices_closed(state: StageState, name: str, part: str, life: int, order: Order) -> None:
-    machine = state.machines[name]
-    agent = machine.agents[part]
-    if (
-        agent.process_number == life
-        and is_live(agent)
-        and agent.current_op
-        and agent.current_op.order == order
-    ):
-        agent.holds_devices = False
-        finish(state, machine, agent, Outcome.DONE)
-        state.machine_changed(machine)
+def _devices_closed(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+    agent.holds_devices = False
+    finish(state, machine, agent, Outcome.DONE)
+    state.machine_changed(machine)
+
+
+# Timers of a process.
+
+
+class Process(NamedTuple):
+    """A process of an agent in a boot of its machine, and in one of its ops; None: in any."""
+
+    machine: str
+    component: str
+    boot: int
+    number: int
+    order: Order | None = None
+
+
+def call_in_process(
+    state: StageState,
+    seconds: float,
+    callback: AgentCallback,
+    machine: StageMachine,
+    agent: StageAgent,
+    *values: Any,
+) -> None:
+    """Call back in this process of the agent; its end voids the call."""
+    process = Process(machine.name, agent.component, machine.boot, agent.process_number)
+    state.call_after(seconds, process_is_due, callback, process, values)
+
+
+def call_in_op(
+    state: StageState,
+    seconds: float,
+    callback: AgentCallback,
+    machine: StageMachine,
+    agent: StageAgent,
+    *values: Any,
+) -> None:
+    """Call back in the current op of this process; another op voids the call too."""
+    order = agent.current_op.order if agent.current_op is not None else None
+    process = Process(machine.name, agent.component, machine.boot, agent.process_number, order)
+    state.call_after(seconds, process_is_due, callback, process, values)
+
+
+def process_is_due(
+    state: StageState, callback: AgentCallback, due: Process, values: tuple[Any, ...]
+) -> None:
+    machine = state.machine(due.machine, due.boot)
+    agent = machine.agents[due.component] if machine is not None else None
+    if machine is None or agent is None or agent.process_number != due.number:
+        return
+    op = agent.current_op
+    if due.order is None or (op is not None and op.order == due.order):
+        callback(state, machine, agent, *values)
 
 
 # Results and reports.

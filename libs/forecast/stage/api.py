@@ -6,6 +6,8 @@ Every answer is an HTTP status.
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER, NodeRecord
 from libs.contracts.paths import (
@@ -20,9 +22,11 @@ from libs.contracts.paths import (
     node_path,
 )
 from libs.contracts.rollout import KIND, RolloutSpec
-from libs.forecast.stage.objects import CORDON_TAINT, Fields, OwnedField, StageNode, StageRollout
+from libs.forecast.stage.fields import CORDON_TAINT, Fields, OwnedField, value_of
+from libs.forecast.stage.objects import StageNode
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, Requester, StageState
 from libs.rollout.decision import NodeApplyConfiguration, WriteNode, WriteRollout
+from libs.rollout.views.pool import RolloutView
 
 OUR_APPLY = Requester(Verb.APPLY, SCHEDULER, MANAGER)
 NODE_CONTROLLER = Requester(
@@ -39,20 +43,7 @@ OK, CREATED, CONFLICT, NOT_FOUND = 200, 201, 409, 404
 
 def value(node: StageNode, path: str) -> Any:
     """Return the value of a field; empty counts as absent."""
-    field = node.fields.get(path)
-    return None if field is None or field.value == "" else field.value
-
-
-def is_cordoned(node: StageNode) -> bool:
-    return value(node, CORDON) is True
-
-
-def driver_label_of(node: StageNode) -> str:
-    return value(node, DRIVER) or ""
-
-
-def state_of(node: StageNode) -> str:
-    return value(node, STATE) or ""
+    return value_of(node.fields, path)
 
 
 def with_cordon_taint(node: StageNode, tainted: bool) -> Fields:
@@ -60,7 +51,7 @@ def with_cordon_taint(node: StageNode, tainted: bool) -> Fields:
 
     Its writer owns the list then, as that of any field that it changes.
     """
-    others = tuple(taint for taint in node.taints if taint.key != CORDON_TAINT.key)
+    others = tuple(taint for taint in node.view.taints if taint.key != CORDON_TAINT.key)
     taints = (*others, CORDON_TAINT) if tainted else others
     fields = {path: field for path, field in node.fields.items() if path != TAINTS}
     return {**fields, TAINTS: OwnedField(taints, (NODE_CONTROLLER.manager,))} if taints else fields
@@ -69,14 +60,14 @@ def with_cordon_taint(node: StageNode, tainted: bool) -> Fields:
 def record_of(node: StageNode) -> NodeRecord | None:
     """Return the node record, if it can be read and belongs to this Node."""
     record = value(node, RECORD)
-    return record if isinstance(record, NodeRecord) and record.node_uid == node.uid else None
+    return record if isinstance(record, NodeRecord) and record.node_uid == node.view.uid else None
 
 
 def apply_node(state: StageState, name: str, write: WriteNode) -> int:
     """Apply with force for the scheduler, guarded by uid and revision."""
     node = state.nodes.get(name)
     code = CONFLICT
-    if node is not None and (node.uid, str(node.revision)) == (write.uid, write.revision):
+    if node is not None and (node.view.uid, node.view.revision) == (write.uid, write.revision):
         code = OK
         after = apply_fields(node.fields, _configured_fields(write.applied))
         if after != node.fields:
@@ -139,7 +130,6 @@ def _configured_fields(configuration: NodeApplyConfiguration) -> dict[str, Any]:
 def change_fields(state: StageState, node: StageNode, after: Fields, by: Requester) -> None:
     """Store the fields and notify all handlers."""
     before = node.fields
-    node.fields = after
     changed = {
         path
         for path in {**before, **after}
@@ -147,16 +137,18 @@ def change_fields(state: StageState, node: StageNode, after: Fields, by: Request
     }
     if changed:
         node.writers = {**node.writers, **dict.fromkeys(changed, by.manager)}
+    node.store(after)
     node_stored(state, node, by)
-    state.node_changed(node.name, frozenset(changed))
+    state.node_changed(node.view.name, frozenset(changed))
 
 
-def node_stored(state: StageState, node: StageNode, by: Requester) -> None:
+def node_stored(state: StageState, node: StageNode, by: Requester, **changes: Any) -> None:
     """Give a changed Node its new revision."""
     state.revision += 1
-    node.revision = state.revision
-    state.on_request(ObjectRef("Node", node.name, node.uid), by, OK, state.revision, node)
-    state.touch(node.name)
+    node.show(revision=str(state.revision), **changes)
+    name, uid = node.view.name, node.view.uid
+    state.on_request(ObjectRef("Node", name, uid), by, OK, state.revision, node)
+    state.touch(name)
 
 
 # Rollouts.
@@ -169,26 +161,26 @@ def write_rollout(state: StageState, write: WriteRollout) -> int:
         return NOT_FOUND
     rollout = pool.rollout
     by = Requester(Verb.UPDATE if write.uid else Verb.CREATE, SCHEDULER, MANAGER)
-    stored = ("", "") if rollout is None else (rollout.uid, str(rollout.revision))
+    stored = ("", "") if rollout is None else (rollout.uid, rollout.revision)
     if stored != ((write.uid, write.revision) if write.uid else ("", "")):
         state.on_request(ObjectRef(KIND, write.pool, write.uid), by, CONFLICT)
         return CONFLICT
     if rollout is None:
-        pool.rollout = rollout = StageRollout(uid=state.new_uid("rollout"), revision=0)
-        if write.brake is not None:
-            rollout.spec = RolloutSpec(brake=write.brake)
-    elif (rollout.status, rollout.finalized) == (write.status, write.has_finalizer):
+        spec = RolloutSpec() if write.brake is None else RolloutSpec(brake=write.brake)
+        uid = state.new_uid("rollout")
+        rollout = RolloutView(uid=uid, revision="", generation=1, spec=spec)
+    elif (rollout.status, rollout.has_finalizer) == (write.status, write.has_finalizer):
         return OK
-    rollout.status, rollout.finalized = write.status, write.has_finalizer
-    rollout_stored(state, write.pool, rollout, by)
+    written = replace(rollout, status=write.status, has_finalizer=write.has_finalizer)
+    store_rollout(state, write.pool, written, by)
     return OK
 
 
-def rollout_stored(state: StageState, key: str, rollout: StageRollout, by: Requester) -> None:
-    """Give a changed Rollout its new revision."""
+def store_rollout(state: StageState, key: str, rollout: RolloutView, by: Requester) -> None:
+    """Store a changed Rollout with its new revision."""
     state.revision += 1
-    rollout.revision = state.revision
-    state.touch_pool(key)
+    rollout = replace(rollout, revision=str(state.revision))
+    state.change_pool(key, rollout=rollout)
     code = CREATED if by.verb is Verb.CREATE else OK
     state.on_request(ObjectRef(KIND, key, rollout.uid), by, code, state.revision, rollout)
 

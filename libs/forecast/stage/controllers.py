@@ -13,7 +13,7 @@ _DISCOVERY = Requester(
 
 def on_node_changed(state: StageState, name: str, paths: frozenset[str]) -> None:
     node = state.nodes.get(name)
-    uid = node.uid if node is not None else ""
+    uid = node.view.uid if node is not None else ""
     if CORDON in paths:
         state.call_after(state.latencies.taint, sync_cordon_taint, name, uid)
     if TAINTS in paths:
@@ -31,15 +31,16 @@ def on_node_changed(state: StageState, name: str, paths: frozenset[str]) -> None
 def sync_cordon_taint(state: StageState, name: str, uid: str) -> None:
     """Follow the cordon, as the node lifecycle controller does."""
     node = state.nodes.get(name)
-    if node is None or node.uid != uid or node.taint == api.is_cordoned(node):
+    if node is None or node.view.uid != uid or node.view.cordon_taint == node.view.cordoned:
         return
-    api.change_fields(state, node, api.with_cordon_taint(node, not node.taint), api.NODE_CONTROLLER)
+    fields = api.with_cordon_taint(node, node.view.cordoned)
+    api.change_fields(state, node, fields, api.NODE_CONTROLLER)
 
 
 def set_operand_pause(state: StageState, name: str, uid: str) -> None:
     """Pause or resume foreign operands in discovery's labels, as the record requires."""
     node, machine = state.nodes.get(name), state.machines.get(name)
-    if node is None or node.uid != uid or machine is None:
+    if node is None or node.view.uid != uid or machine is None:
         return
     record = api.record_of(node)
     paused = record is not None and record.paused

@@ -65,17 +65,15 @@ def _load_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) 
     machine.boot_tried = machine.boot
     end = state.world.load(machine.name, proven.label, machine.attempt(f"load {proven.label}"))
     if end.after is not None:
-        ends = (agent.process_number, proven.install_digest, end.exit_code)
-        state.call_after(end.after, _loaded_again, machine.name, machine.boot, ends)
+        ends = (proven.install_digest, end.exit_code)
+        agents.call_in_process(state, end.after, _loaded_again, machine, agent, *ends)
 
 
-def _loaded_again(state: StageState, name: str, boot: int, ends: tuple[int, str, int]) -> None:
-    life, digest, code = ends
-    machine = state.machine(name, boot)
-    if machine is None or machine.agents["driver"].process_number != life or code:
-        return
-    if machine.loaded is None and machine.installed == digest:
-        state.log(f"{name}: the proven driver is loaded again")
+def _loaded_again(
+    state: StageState, machine: StageMachine, _agent: StageAgent, digest: str, code: int
+) -> None:
+    if not code and machine.loaded is None and machine.installed == digest:
+        state.log(f"{machine.name}: the proven driver is loaded again")
         machine.loaded = driver_pods.kernel_driver(digest, state.now)
         state.machine_changed(machine)
 
@@ -210,35 +208,17 @@ def _retry_later(
         agents.finish(state, machine, agent, Outcome.FAILED, ("busy", holders_text))
         return
     agents.progress(state, machine, agent, "unload", f"in use: {holders_text}")
-    order = agent.current_op.order if agent.current_op else None
-    state.call_after(
-        state.latencies.unload_retry,
-        retry_unload,
-        machine.name,
-        machine.boot,
-        agent.process_number,
-        order,
-    )
+    agents.call_in_op(state, state.latencies.unload_retry, retry_unload, machine, agent)
 
 
-def retry_unload(
-    state: StageState, name: str, boot: int, life: int, order: tuple[int, int]
-) -> None:
+def retry_unload(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
     """Try to unload again after EBUSY."""
-    machine = state.machine(name, boot)
-    agent = machine.agents["driver"] if machine is not None else None
-    if machine is None or agent is None or agent.process_number != life or agent.current_op is None:
+    if machine.busy_since is None or machine.is_unloading:
         return
-    if (
-        agent.current_op.order == order
-        and machine.busy_since is not None
-        and not machine.is_unloading
-    ):
-        if _is_current(state, machine, agent):
-            _begin_unload(state, machine, agent)
-        else:
-            values = (name, boot, life, order)
-            state.call_after(state.latencies.unload_retry, retry_unload, *values)
+    if _is_current(state, machine, agent):
+        _begin_unload(state, machine, agent)
+    else:
+        agents.call_in_op(state, state.latencies.unload_retry, retry_unload, machine, agent)
 
 
 def holders(machine: StageMachine) -> tuple[str, ...]:
@@ -280,16 +260,13 @@ def _install(state: StageState, machine: StageMachine, agent: StageAgent, body: 
         label = body.label
         end = state.world.load(machine.name, label, machine.attempt(f"load {label}"))
         if end.after is not None:
-            ends = (agent.process_number, body.install_digest, end.exit_code)
-            state.call_after(end.after, install_finished, machine.name, machine.boot, ends)
+            ends = (body.install_digest, end.exit_code)
+            agents.call_in_process(state, end.after, install_finished, machine, agent, *ends)
 
 
-def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, str, int]) -> None:
-    life, digest, code = ends
-    machine = state.machine(name, boot)
-    agent = machine.agents["driver"] if machine is not None else None
-    if machine is None or agent is None or agent.process_number != life:
-        return
+def install_finished(
+    state: StageState, machine: StageMachine, agent: StageAgent, digest: str, code: int
+) -> None:
     if not isinstance(agent.body, Install) or agent.body.install_digest != digest:
         return
     if code:
@@ -322,7 +299,7 @@ def report_facts(state: StageState, machine: StageMachine) -> None:
     """Report the loaded driver, the gate, and the users of GPUs."""
     agent = machine.agents["driver"]
     node = state.nodes.get(machine.name)
-    if node is None or (node.uid, node.boot_id) != (agent.node_uid, machine.boot_id):
+    if node is None or (node.view.uid, node.view.boot_id) != (agent.node_uid, machine.boot_id):
         return
     if not agents.is_live(agent) or not agents.is_connected(state, machine):
         return

@@ -47,7 +47,7 @@ def sync_drivers(state: StageState, name: str) -> None:
     if machine is None:
         return
     node = state.nodes.get(name)
-    label = api.driver_label_of(node) if node is not None else ""
+    label = node.view.driver_label if node is not None else ""
     pods = [pod for pod in machine.drivers.values() if pod.in_api]
     for pod in pods:
         if pod.label != label and not pod.deleting and node is not None:

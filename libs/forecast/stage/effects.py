@@ -7,11 +7,12 @@ effects meet a changed cluster.
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.commands import Command
 from libs.contracts.journal import Verb
 from libs.forecast.stage import agents, api, driver_pods, tenant_pods
-from libs.forecast.stage.objects import PendingEvictions, StageSlot
+from libs.forecast.stage.objects import StageSlot
 from libs.forecast.stage.preflights import start_preflight
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
 from libs.rollout.decision import (
@@ -27,6 +28,7 @@ from libs.rollout.decision import (
     WriteRollout,
     WriteSlot,
 )
+from libs.rollout.views.machine import PodEviction
 
 
 class SentStep(msgspec.Struct, frozen=True):
@@ -56,8 +58,8 @@ def remember(state: StageState, decision: Decision, no_longer_waiting: Iterable[
     for name, wait in decision.waits.items():
         _set_wait(state, name, wait)
     for name in decision.cancelled:
-        if (memory := state.memory.get(name)) is not None and memory.evictions is not None:
-            memory.evictions = None
+        if (memory := state.memory.get(name)) is not None and memory.evictions:
+            memory.evictions = {}
             state.touch(name)
     for name, step in decision.steps.items():
         _set_wait(state, name, step.wait)
@@ -130,7 +132,7 @@ def _run_action(state: StageState, sent: SentStep, action: Action) -> bool:
     match action:
         case WriteNode():
             node = state.nodes.get(name)
-            before = api.state_of(node) if node is not None else ""
+            before = node.view.state if node is not None else ""
             code = api.apply_node(state, name, action)
             if code < 300:
                 state.on_node_written(name, before, action, sent.step)
@@ -212,58 +214,51 @@ def put_slot(state: StageState, name: str, component: str, command: Command) -> 
 def start_evictions(state: StageState, name: str, action: EvictPods) -> None:
     """Replace the pods to evict by these."""
     memory = state.memory_of(name)
-    before = memory.evictions or PendingEvictions(pods={}, by_force=action.by_force, refused={})
-    requested = before.pods if before.by_force == action.by_force else {}
-    pods = {pod.uid: before.pods.get(pod.uid, state.now) for pod in action.pods}
-    memory.evictions = PendingEvictions(pods=pods, by_force=action.by_force, refused=before.refused)
+    before = memory.evictions
+    memory.evictions = {
+        pod.uid: replace(
+            before.get(pod.uid) or PodEviction(uid=pod.uid, since=state.now),
+            by_force=action.by_force,
+        )
+        for pod in action.pods
+    }
     state.touch(name)
-    for uid in pods:
-        if uid not in requested:
+    for uid in memory.evictions:
+        if uid not in before or before[uid].by_force != action.by_force:
             request_eviction(state, name, uid, state.leader, action.by_force)
 
 
 def resume_evictions(state: StageState, name: str) -> None:
     """Request the evictions that were requested before: what refused them may allow them now."""
-    pending = state.memory_of(name).evictions
-    if pending is not None:
-        for uid in pending.pods:
-            request_eviction(state, name, uid, state.leader, pending.by_force)
+    for uid, eviction in state.memory_of(name).evictions.items():
+        request_eviction(state, name, uid, state.leader, eviction.by_force)
 
 
 def request_eviction(state: StageState, name: str, uid: str, leader: int, by_force: bool) -> None:
     """Evict a pod repeatedly; a pod that is gone counts as evicted until the next view."""
     memory, machine = state.memory.get(name), state.machines.get(name)
-    pending = memory.evictions if memory is not None else None
-    if pending is None or machine is None or leader != state.leader or uid not in pending.pods:
+    eviction = memory.evictions.get(uid) if memory is not None else None
+    if memory is None or eviction is None or machine is None or leader != state.leader:
         return
-    if pending.by_force != by_force:
+    if eviction.by_force != by_force:
         return
-    tenant_pod = machine.tenant_pods.get(uid)
-    if tenant_pod is None or not tenant_pod.in_api:
-        _set_refusal(state, name, pending, uid, "")
-    elif by_force:
-        tenant_pods.delete(state, machine, tenant_pod)
-    else:
-        _set_refusal(state, name, pending, uid, tenant_pods.evict(state, machine, tenant_pod))
-        state.call_after(
-            state.latencies.eviction_retry, request_eviction, name, uid, leader, by_force
-        )
-
-
-def _set_refusal(
-    state: StageState, name: str, pending: PendingEvictions, uid: str, refusal: str
-) -> None:
-    if pending.refused.get(uid, "") != refusal:
-        pending.refused = {**pending.refused, uid: refusal}
+    tenant_pod, refused = machine.tenant_pods.get(uid), ""
+    if tenant_pod is not None and tenant_pod.in_api:
+        if by_force:
+            tenant_pods.delete(state, machine, tenant_pod)
+            return
+        refused = tenant_pods.evict(state, machine, tenant_pod)
+        again = (request_eviction, name, uid, leader, by_force)
+        state.call_after(state.latencies.eviction_retry, *again)
+    if eviction.refused != refused:
+        memory.evictions = {**memory.evictions, uid: replace(eviction, refused=refused)}
         state.touch(name)
 
 
 def has_pending_evictions(state: StageState, name: str) -> bool:
     """Return whether any pod on the machine is being evicted."""
-    pending = state.memory_of(name).evictions
-    return pending is not None and not pending.pods.keys().isdisjoint(
-        state.machines[name].tenant_pods
-    )
+    pods = state.machines[name].tenant_pods
+    return not state.memory_of(name).evictions.keys().isdisjoint(pods)
 
 
 # Rollouts.

@@ -5,26 +5,12 @@ will refuse. Operations in progress on a machine begin again.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Quiesce
-from libs.contracts.node import NodeLease, NodeRecord, UpgradeState
-from libs.contracts.paths import (
-    CORDON,
-    DRIVER,
-    INITIALLY_CORDONED,
-    KEEP_CORDONED,
-    LEASE,
-    LEASE_CLAIM,
-    MIG_STATE,
-    RECORD,
-    REQUEST,
-    REQUESTED,
-    SAFE_LOAD,
-    SKIP,
-    STATE,
-    TAINTS,
-)
+from libs.contracts.node import NodeRecord, UpgradeState
 from libs.forecast.stage import (
     agents,
     driver_pods,
@@ -34,8 +20,8 @@ from libs.forecast.stage import (
     preflights,
     tenant_pods,
 )
+from libs.forecast.stage.fields import fields_of
 from libs.forecast.stage.objects import (
-    CORDON_TAINT,
     UNDIVIDED,
     AgentReports,
     DriverContainerStatus,
@@ -43,24 +29,40 @@ from libs.forecast.stage.objects import (
     DriverPodPhase,
     KernelDriver,
     NodeMemory,
-    OwnedField,
-    PendingEvictions,
     StageAgent,
     StageDriverPod,
     StageMachine,
     StageNode,
-    StagePool,
-    StageRollout,
     StageSlot,
 )
 from libs.forecast.stage.state import StageState
 from libs.forecast.stage.tenants_of_fleet import populate_tenants
 from libs.policy.wanted import InstallMethod
-from libs.rollout.decision import NodeTaint
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import Component, DriverPod, WantedMig
-from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
+
+_NOT_PLAYED_OF_NODES: Final[dict[str, Any]] = {
+    "allocatable": {},
+    "validation_pod": None,
+    "obstacle": None,
+    "outdated_diagnoses": frozenset(),
+    "no_gpus": "",
+    "runtime_problem": "",
+    "next_kernel": None,
+    "runtime_digest": "",
+    "unconfirmed_write_at": None,
+}
+"""What changes with the driver, the machine or a write, but is not followed by a stage: kept as it
+was seen, it would be wrong once something is done to the node."""
+_NOT_PLAYED_OF_POOLS: Final[dict[str, Any]] = {
+    "version": "",
+    "auto_upgrade_off_by": "",
+    "validation_pod": False,
+}
+"""On a stage no pod confirms a validation, and nobody reads who did what."""
+_TOLD_OF_ROLLOUTS: Final[dict[str, Any]] = {"brake_set_by": "", "brake_reason": ""}
 
 
 def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
@@ -75,20 +77,13 @@ def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
 
 def add_pool(state: StageState, view: PoolView) -> None:
     """Add a policy with its DaemonSets."""
-    fields: dict[str, Any] = {name: getattr(view, name) for name in StagePool.__struct_fields__}
-    fields["rollout"] = None
-    pool = state.pools[view.key] = StagePool(**fields)
-    if (rollout := view.rollout) is not None:
+    rollout = view.rollout
+    if rollout is not None:
         state.revision += 1
-        pool.rollout = StageRollout(
-            uid=rollout.uid,
-            revision=state.revision,
-            generation=rollout.generation,
-            spec=rollout.spec,
-            status=rollout.status,
-            finalized=rollout.has_finalizer,
-        )
         state.epoch = max(state.epoch, rollout.status.epoch)
+        revision = str(state.revision)
+        rollout = replace(rollout, revision=revision, write_pending=False, **_TOLD_OF_ROLLOUTS)
+    state.pools[view.key] = replace(view, rollout=rollout, **_NOT_PLAYED_OF_POOLS)
     create_daemon_sets(state, view.key)
     state.touch_pool(view.key)
 
@@ -105,36 +100,24 @@ def create_daemon_sets(state: StageState, key: str) -> None:
 
 def _node(state: StageState, view: NodeView) -> None:
     state.revision += 1
-    state.nodes[view.name] = StageNode(
-        name=view.name,
-        uid=view.uid,
-        revision=state.revision,
-        created=view.created,
-        boot_id=view.boot_id,
-        kernel=view.kernel,
-        pool=view.pool,
-        variant=view.variant,
-        excluded=view.excluded,
-        upgrade_last=view.upgrade_last,
-        gpus=view.gpus,
-        mig=_played_mig(view),
-        plugin_config=view.plugin_config,
-        ready=view.ready,
-        operands_paused=isinstance(view.record, NodeRecord) and view.record.paused,
-        fields=dict(_fields(view)),
+    played = _played_mig(view)
+    played_view = replace(
+        view,
+        revision=str(state.revision),
+        mig=played,
+        mig_state=view.mig_state if played is not None else "",
+        **_NOT_PLAYED_OF_NODES,
     )
-    memory = NodeMemory(
-        waiting=view.last_wait, preflight=view.preflight, preflight_boot=view.boot_id
+    node = state.nodes[view.name] = StageNode(
+        view=played_view, operands_paused=isinstance(view.record, NodeRecord) and view.record.paused
     )
-    if view.evictions:
-        memory.evictions = PendingEvictions(
-            pods={eviction.uid: eviction.since for eviction in view.evictions},
-            by_force=view.evictions[0].by_force,
-            refused={
-                eviction.uid: eviction.refused for eviction in view.evictions if eviction.refused
-            },
-        )
-    state.memory[view.name] = memory
+    node.store(fields_of(played_view))
+    state.memory[view.name] = NodeMemory(
+        waiting=view.last_wait,
+        preflight=view.preflight,
+        preflight_boot=view.boot_id,
+        evictions={each.uid: replace(each, failed="") for each in view.evictions},
+    )
     state.touch(view.name)
 
 
@@ -144,41 +127,6 @@ def _played_mig(view: NodeView) -> WantedMig | None:
     if wanted is None or not (wanted.error or wanted.digest):
         return None
     return None if wanted.applied and wanted.digest == UNDIVIDED else wanted
-
-
-def _fields(view: NodeView) -> dict[str, OwnedField]:
-    fields: dict[str, tuple[NodeField | None, object]] = {
-        CORDON: (NodeField.CORDON, True if view.cordoned else None),
-        TAINTS: (NodeField.TAINTS, _taints(view)),
-        MIG_STATE: (NodeField.MIG_STATE, _played_mig(view) and view.mig_state),
-        STATE: (NodeField.STATE, view.state or None),
-        DRIVER: (NodeField.DRIVER, view.driver_label or None),
-        LEASE: (NodeField.LEASE, _annotation(view.lease)),
-        LEASE_CLAIM: (None, _annotation(view.claim)),
-        RECORD: (NodeField.RECORD, _annotation(view.record)),
-        INITIALLY_CORDONED: (NodeField.INITIALLY_CORDONED, view.initially_cordoned and "true"),
-        REQUEST: (NodeField.REQUEST, view.request and view.request.value),
-        REQUESTED: (NodeField.REQUESTED, view.requested and "true"),
-        SAFE_LOAD: (NodeField.SAFE_LOAD, view.safe_load and "true"),
-        SKIP: (None, view.skip and "true"),
-        KEEP_CORDONED: (None, view.keep_cordoned and "true"),
-    }
-    return {
-        path: OwnedField(
-            value, (view.field_managers.get(field, ()) if field else ()) or ("somebody",)
-        )
-        for path, (field, value) in fields.items()
-        if value
-    }
-
-
-def _taints(view: NodeView) -> tuple[NodeTaint, ...]:
-    others = tuple(taint for taint in view.taints if taint.key != CORDON_TAINT.key)
-    return (*others, CORDON_TAINT) if view.cordon_taint else others
-
-
-def _annotation(value: NodeLease | NodeRecord | MalformedAnnotation | None) -> object:
-    return "cannot be read" if isinstance(value, MalformedAnnotation) else value
 
 
 def _machine(state: StageState, view: NodeView) -> None:

@@ -78,7 +78,7 @@ def node_fields(
 ) -> dict[str, object]:
     """Return the fields that the scheduler owns on the node afterwards, by path."""
     record = NodeRecord(
-        node_uid=node.uid,
+        node_uid=node.view.uid,
         epoch=upgrade.epoch,
         token=upgrade.token,
         pool=upgrade.pool,
@@ -106,7 +106,7 @@ def evidence_of(node: StageNode, machine: StageMachine, upgrade: FinishedUpgrade
         op=upgrade.validate_op,
         passed=True,
         label=upgrade.build.label,
-        node_uid=node.uid,
+        node_uid=node.view.uid,
         boot_id=machine.boot_id,
         kernel=machine.kernel,
         driver_pod_uid=machine.admitted,
@@ -137,18 +137,18 @@ def idle_agents(
         )
         body = Idle(
             proven=proven if without_devices else None,
-            config=node.plugin_config if part == Writer.PLUGIN else "",
+            config=node.view.plugin_config if part == Writer.PLUGIN else "",
         )
         command = Command.of(
             body,
-            node=node.name,
-            node_uid=node.uid,
+            node=node.view.name,
+            node_uid=node.view.uid,
             boot_id=machine.boot_id,
             epoch=upgrade.epoch,
             order=order,
             deadline=state.now,
         )
-        key = node.name, part
+        key = node.view.name, part
         before = state.slots.get(key)
         state.slots[key] = StageSlot(1 if before is None else before.sequence + 1, command)
         agent.epoch, agent.highest_order, agent.slot = upgrade.epoch, order, command

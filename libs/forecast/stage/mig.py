@@ -5,7 +5,7 @@ A layout is its digest alone: a configuration is named after what becomes of it.
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import REBOOT_REQUIRED, GpuGeometry, Mig, Order
+from libs.contracts.commands import REBOOT_REQUIRED, GpuGeometry, Mig
 from libs.contracts.reports import Outcome
 from libs.forecast.stage import agents
 from libs.forecast.stage.objects import UNDIVIDED, StageAgent, StageMachine, StageNode
@@ -35,7 +35,7 @@ def wanted_mig(config: str) -> WantedMig:
 def with_facts(wanted: WantedMig, machine: StageMachine, node: StageNode) -> WantedMig:
     """Add whether facts of this boot show the geometry."""
     boot_id, shown = machine.shown_layout
-    applied = shown == wanted.digest if boot_id == node.boot_id else None
+    applied = shown == wanted.digest if boot_id == node.view.boot_id else None
     return replace(wanted, applied=applied)
 
 
@@ -52,8 +52,7 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
 
 def divide(state: StageState, machine: StageMachine, agent: StageAgent, body: Mig) -> None:
     """Begin the op; where the GPUs are divided so already, it is done."""
-    command = agent.current_op
-    if command is None or agent.phase == "dividing":
+    if agent.phase == "dividing":
         return
     if machine.loaded is None:
         agents.finish(state, machine, agent, Outcome.FAILED, ("no-driver", "no driver is loaded"))
@@ -61,19 +60,13 @@ def divide(state: StageState, machine: StageMachine, agent: StageAgent, body: Mi
         agents.finish(state, machine, agent, Outcome.DONE)
     else:
         agents.progress(state, machine, agent, "dividing")
-        process = (machine.boot, agent.process_number, command.order)
-        state.call_after(state.latencies.divide, divided, machine.name, process)
+        agents.call_in_op(state, state.latencies.divide, divided, machine, agent)
 
 
-def divided(state: StageState, name: str, process: tuple[int, int, Order]) -> None:
+def divided(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
     """End the op as its configuration is named."""
-    boot, life, order = process
-    machine = state.machine(name, boot)
-    agent = machine.agents["driver"] if machine is not None else None
-    if machine is None or agent is None or agent.process_number != life or not agent.running:
-        return
-    body, command = agent.body, agent.current_op
-    if not isinstance(body, Mig) or command is None or command.order != order:
+    body = agent.body
+    if not isinstance(body, Mig):
         return
     holders = [each.component for each in machine.agents.values() if each.holds_devices]
     if holders:

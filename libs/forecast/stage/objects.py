@@ -1,4 +1,4 @@
-"""The objects of a stage: Nodes and Rollouts in the API server, and machines.
+"""The objects of a stage: Nodes in the API server, and machines. A pool is a view.
 
 They are mutable and cheap to copy: every field is plain or immutable.
 """
@@ -11,73 +11,44 @@ import msgspec
 
 from libs.contracts.commands import Command, CommandBody, Order, Proven
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.paths import TAINTS
 from libs.contracts.reports import Evidence, Finding, Progress, Refusal, Result, Usage
-from libs.contracts.rollout import RolloutSpec, RolloutStatus
-from libs.policy.kinds.strategy import StrategySpec
-from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.forecast.stage.fields import Fields, shown
 from libs.policy.mig.geometry import NO_DIGEST
-from libs.policy.wanted import InstallMethod
-from libs.rollout.decision import NodeTaint, Wait
+from libs.rollout.decision import Wait
 from libs.rollout.views.machine import (
     EvictionExemption,
     FailedGpu,
     GpuVerdict,
+    PodEviction,
     PreflightQuery,
-    WantedMig,
 )
-from libs.rollout.views.pool import Build
+from libs.rollout.views.node import NodeView
 
 UNDIVIDED = NO_DIGEST
 """The digest of GPUs that are not divided."""
 
 
-CORDON_TAINT = NodeTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-
-
-class OwnedField(msgspec.Struct, frozen=True):
-    """A leaf of an object (a label, an annotation) with its field managers."""
-
-    value: Any
-    managers: tuple[str, ...]
-
-
-Fields = dict[str, OwnedField]
-"""By path."""
-
-
 class StageNode(msgspec.Struct, kw_only=True):
-    name: str
-    uid: str
-    revision: int
-    created: float
-    boot_id: str
-    kernel: str
-    pool: str = ""
-    variant: str = ""
-    excluded: bool = False
-    upgrade_last: bool = False
-    gpus: int = 8
-    ready: bool = True
-    mig: WantedMig | None = None
-    """How its label asks for its GPUs to be divided; facts say whether they are."""
-    plugin_config: str = ""
-    """The configuration of its device plugin."""
-    operands_paused: bool = False
-    """Discovery has written its values for foreign operands."""
+    """A Node in the API server."""
+
+    view: NodeView
+    """The Node as the last one to read it saw it. What other objects of the stage show (machines,
+    pods, the scheduler's memory) is not kept up to date here: `views` adds it."""
     fields: Fields = {}
+    """The fields that we share with others; the view follows them."""
     writers: Mapping[str, str] = {}
     """The last writer of each shared field, also of removed ones."""
+    operands_paused: bool = False
+    """Discovery has written its values for foreign operands."""
 
-    @property
-    def taints(self) -> tuple[NodeTaint, ...]:
-        field = self.fields.get(TAINTS)
-        return field.value if field is not None else ()
+    def store(self, fields: Fields, **changes: Any) -> None:
+        """Store the fields, and other changes of the view."""
+        self.fields = fields
+        self.show(**shown(fields, self.writers, self.view.uid), **changes)
 
-    @property
-    def taint(self) -> bool:
-        """Whether it has the node lifecycle controller's taint for a cordon."""
-        return bool(self.taints) and any(taint.key == CORDON_TAINT.key for taint in self.taints)
+    def show(self, **changes: Any) -> None:
+        """Change the view."""
+        self.view = msgspec.structs.replace(self.view, **changes)
 
 
 class DriverPodPhase(StrEnum):
@@ -321,41 +292,13 @@ class StageSlot(msgspec.Struct, frozen=True):
     command: Command
 
 
-class PendingEvictions(msgspec.Struct, kw_only=True):
-    pods: dict[str, float]
-    """By uid: the time of the first request."""
-    by_force: bool
-    refused: dict[str, str]
-
-
-class StageRollout(msgspec.Struct, kw_only=True):
-    uid: str
-    revision: int
-    generation: int = 1
-    spec: RolloutSpec = RolloutSpec()
-    status: RolloutStatus = RolloutStatus()
-    finalized: bool = False
-
-
-class StagePool(msgspec.Struct, kw_only=True):
-    key: str
-    uid: str
-    target: str
-    method: InstallMethod
-    builds: Mapping[str, Mapping[str, Build]]
-    upgrade: UpgradePolicy
-    strategy: StrategySpec
-    errors: tuple[str, ...] = ()
-    gone: bool = False
-    rollout: StageRollout | None = None
-
-
 class NodeMemory(msgspec.Struct, kw_only=True):
     """The scheduler's memory of a node between two decisions."""
 
     waiting: Wait | None = None
     preflight: PreflightQuery | None = None
     preflight_boot: str = ""
-    evictions: PendingEvictions | None = None
+    evictions: Mapping[str, PodEviction] = {}
+    """The pods that are being evicted, by uid."""
     writing: int = 0
     """Number of unanswered requests."""

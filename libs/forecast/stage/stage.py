@@ -8,6 +8,8 @@ the same.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from libs.forecast.stage import (
     controllers,
     driver_agent,
@@ -104,7 +106,7 @@ class Stage:
         state.stale_views.clear()
         state.stale_memory_views.clear()
         for key in state.stale_pool_views:
-            self._pools[key] = views.pool_view(state, key, self._rollout_view(key))
+            self._pools[key] = replace(state.pools[key], rollout=self._rollout_view(key))
         state.stale_pool_views.clear()
 
     def _node_view(self, name: str) -> NodeView | None:

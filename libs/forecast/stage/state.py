@@ -18,12 +18,11 @@ from libs.forecast.stage.objects import (
     StageDriverPod,
     StageMachine,
     StageNode,
-    StagePool,
-    StageRollout,
     StageSlot,
 )
 from libs.forecast.world import WorldModel
 from libs.rollout.decision import Step, Wait, WriteNode
+from libs.rollout.views.pool import PoolView, RolloutView
 
 SCHEDULER = "system:serviceaccount:sluice:sluice-scheduler"
 
@@ -123,7 +122,8 @@ class StageState:
 
         self.nodes: dict[str, StageNode] = {}
         self.machines: dict[str, StageMachine] = {}
-        self.pools: dict[str, StagePool] = {}
+        self.pools: dict[str, PoolView] = {}
+        """Policies and their Rollouts, as the API server has them."""
         self.daemon_sets: dict[str, str] = {}
         """Install digests by driver label."""
 
@@ -191,6 +191,11 @@ class StageState:
         self.dirty_pools.add(key)
         self.stale_pool_views.add(key)
 
+    def change_pool(self, key: str, **changes: Any) -> None:
+        """Change a policy, or its Rollout."""
+        self.pools[key] = msgspec.structs.replace(self.pools[key], **changes)
+        self.touch_pool(key)
+
     def touch_decided(self, name: str) -> None:
         """Mark the node as changed by a decision about it."""
         self.decided_nodes.add(name)
@@ -230,7 +235,7 @@ class StageState:
         by: Requester,
         code: int,
         revision: int = 0,
-        after: StageNode | StageRollout | Mapping[str, Any] | None = None,
+        after: StageNode | RolloutView | Mapping[str, Any] | None = None,
     ) -> None:
         """Observe a write or an attempt; `after`: the object as stored, or empty if it is gone."""
 

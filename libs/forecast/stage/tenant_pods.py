@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from libs.contracts.journal import Verb
 from libs.forecast.stage import api
+from libs.forecast.stage.fields import CORDON_TAINT
 from libs.forecast.stage.objects import (
-    CORDON_TAINT,
     StageMachine,
     StageNode,
     Tenant,
@@ -145,9 +145,10 @@ def _restore_budget(state: StageState, budget: str) -> None:
 def _has_room(state: StageState, gpus: int) -> bool:
     """Return whether a machine that is in service has so many GPUs free."""
     return any(
-        node.ready
-        and not api.is_cordoned(node)
-        and node.gpus - sum(pod.tenant.gpus for pod in state.machines[name].tenant_pods.values())
+        node.view.ready
+        and not node.view.cordoned
+        and node.view.gpus
+        - sum(pod.tenant.gpus for pod in state.machines[name].tenant_pods.values())
         >= gpus
         for name, node in state.nodes.items()
     )
@@ -159,17 +160,17 @@ def _has_room(state: StageState, gpus: int) -> bool:
 def schedule_refill(state: StageState, name: str) -> None:
     node = state.nodes.get(name)
     if node is not None:
-        state.call_after(state.latencies.pod_scheduling, refill_node, name, node.uid)
+        state.call_after(state.latencies.pod_scheduling, refill_node, name, node.view.uid)
 
 
 def refill_node(state: StageState, name: str, uid: str) -> None:
     """Start the pods for which the Kubernetes scheduler finds room again."""
     machine, node = state.machines.get(name), state.nodes.get(name)
-    if machine is None or node is None or node.uid != uid:
+    if machine is None or node is None or node.view.uid != uid:
         return
     if not machine.up or not machine.kubelet_connected:
         return
-    if api.is_cordoned(node) or not node.ready or _is_repelling(state, node):
+    if node.view.cordoned or not node.view.ready or _is_repelling(state, node):
         return
     present = {pod.tenant.name for pod in machine.tenant_pods.values() if pod.in_api}
     for number, tenant in enumerate(machine.tenants):
@@ -184,9 +185,9 @@ def refill_node(state: StageState, name: str, uid: str) -> None:
 
 def _is_repelling(state: StageState, node: StageNode) -> bool:
     """Return whether the node has a taint that no tenant tolerates: of a cordon, or at startup."""
-    pool = state.pools.get(node.pool)
+    pool = state.pools.get(node.view.pool)
     keys = {CORDON_TAINT.key, pool.strategy.startup_taint if pool is not None else ""}
-    return any(taint.key in keys for taint in node.taints)
+    return any(taint.key in keys for taint in node.view.taints)
 
 
 def _offers_gpus(machine: StageMachine) -> bool:

@@ -96,28 +96,20 @@ def _run_step(state: StageState, machine: StageMachine, agent: StageAgent, index
     if end.after is None:
         return
     steps = VALIDATION_STEPS.index(end.failed) + 1 if end.failed else len(VALIDATION_STEPS)
-    chain = (agent.process_number, agent.current_op.order, index)
-    state.call_after(end.after / steps, validation_step_finished, machine.name, machine.boot, chain)
+    agents.call_in_op(state, end.after / steps, validation_step_finished, machine, agent, index)
 
 
 def validation_step_finished(
-    state: StageState, name: str, boot: int, chain: tuple[int, tuple[int, int], int]
+    state: StageState, machine: StageMachine, agent: StageAgent, index: int
 ) -> None:
-    life, order, index = chain
-    machine = state.machine(name, boot)
-    agent = machine.agents["validator"] if machine is not None else None
-    if machine is None or agent is None or agent.process_number != life or not agent.running:
-        return
     body = agent.body
-    if (
-        agent.current_op is None
-        or agent.current_op.order != order
-        or not isinstance(body, Validate)
-    ):
+    if not isinstance(body, Validate):
         return
-    failed = state.world.validation(name, body.label, agent.attempt).failed
-    node = state.nodes.get(name)
-    hindered = "" if index or node is None else hinders_proof(machine, node.gpus, body.failed_gpus)
+    failed = state.world.validation(machine.name, body.label, agent.attempt).failed
+    node = state.nodes.get(machine.name)
+    hindered = (
+        "" if index or node is None else hinders_proof(machine, node.view.gpus, body.failed_gpus)
+    )
     if hindered and failed != VALIDATION_STEPS[index]:
         _end(state, machine, agent, body, (GPUS_STEP, hindered))
     elif failed == VALIDATION_STEPS[index]:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.words import first_few
 from libs.host.artefacts import kernel_modules, loader_folders, paths, store
 from libs.host.artefacts import system as systems
 from libs.host.artefacts.kernel_modules import Problem
@@ -99,11 +100,10 @@ def problems_of_files(tree: Tree, index: Index) -> Iterator[Problem]:
         )
     taken = _taken(tree, index)
     if taken:
-        more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
         yield Problem(
             code="file-exists",
-            message=f"{', '.join(taken[:_SHOWN])}{more} exist on this machine, and Sluice replaces"
-            " no file of others",
+            message=f"{first_few(taken, _SHOWN)} exist on this machine, and Sluice replaces no file"
+            " of others",
             remedy="uninstall the packages that they belong to",
         )
     free = tree.free_bytes("/usr")

@@ -54,7 +54,7 @@ def problems(tree: Tree, index: Index, stays: Callable[[str], bool]) -> Iterator
         here = systems.library_folder(tree, os.uname().machine)
         yield Problem(
             code="libraries",
-            message=paths.printable(
+            message=paths.sendable(
                 f"no program of this machine would find {' and '.join(missing)}: the artefact"
                 f" {_instead(index, missing, folders)}"
             ),

@@ -58,7 +58,7 @@ class PathSet:
         return ""
 
 
-def printable(text: str) -> str:
+def sendable(text: str) -> str:
     """Return a text such that it can be sent, whatever names are in it."""
     return text.encode(errors="backslashreplace").decode()
 

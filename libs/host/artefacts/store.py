@@ -192,7 +192,7 @@ class _Stage:
             except READ_ERRORS as error:
                 raise ArtefactError(f"{source.path} is damaged: {error}") from error
             except ArtefactError as error:
-                raise ArtefactError(paths.printable(f"{source.path}: {error}")) from error
+                raise ArtefactError(paths.sendable(f"{source.path}: {error}")) from error
         return Index(
             files=tuple(self._files.values()),
             modules=tuple(self._modules.values()),

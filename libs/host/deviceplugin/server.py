@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import grpc
 import grpc.aio
 
+from libs.contracts.words import one_line
 from libs.host.deviceplugin import api_pb2 as api
 from libs.host.deviceplugin.port import Allocation, AllocationRefused, Allocator, OfferedDevice
 
@@ -190,5 +191,5 @@ def _response(allocation: Allocation) -> api.ContainerAllocateResponse:
 
 
 def _reason(error: grpc.aio.AioRpcError) -> str:
-    details = "".join(char if char.isprintable() else " " for char in error.details() or "")
-    return f"the kubelet did not accept a registration: {error.code().name}: {details[:200]}"
+    details = one_line(error.details() or "", 200)
+    return f"the kubelet did not accept a registration: {error.code().name}: {details}"

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import grpc
 import grpc.aio
 
+from libs.contracts.words import one_line
 from libs.host.dra import api_pb2 as api
 from libs.host.dra import registration_pb2 as registration
 from libs.host.dra.port import Claim, ClaimFailed, Claims, PreparedDevice
@@ -90,7 +91,7 @@ class DraServer:
     async def _note_status(self, data: bytes, _context: Any) -> bytes:
         status = registration.RegistrationStatus.FromString(data)
         self.is_registered = status.plugin_registered
-        self.refusal = "" if status.plugin_registered else _one_line(status.error)
+        self.refusal = "" if status.plugin_registered else one_line(status.error, _MAX_DETAIL)
         _log.info("registered" if self.is_registered else "not registered", problem=self.refusal)
         return b""
 
@@ -135,7 +136,3 @@ def _device(device: PreparedDevice) -> api.Device:
 
 def _log_failure(what: str, claim: Claim, error: ClaimFailed) -> None:
     _log.warning(what, namespace=claim.namespace, claim=claim.name, reason=str(error))
-
-
-def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)[:_MAX_DETAIL]

@@ -5,7 +5,8 @@ not answer is one item of a result; it does not fail the call.
 
 `port` is the interface, with the implementations `memory` (simulated) and `nvml` (real machines).
 The latter asks a process of its own: `child`, `reading`, `measuring` and `dividing` run there and
-import pynvml; `process` and `session` are the agent's side, and `protocol` is what they say to each
-other. What returns is cleaned by `clean`, `readings` and `mig`; `errors` and `xids` count XIDs.
+import pynvml. `clean` and `mig` make a `Gpu` of facts of what they read, which is what the process
+answers, and what agents report. `process` and `session` are the agent's side, and `protocol` is
+what they say to each other. `readings` makes samples; `errors` and `xids` count XIDs.
 `division` is how a GPU is divided by MIG, which the driver agent alone changes.
 """

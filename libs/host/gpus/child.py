@@ -6,7 +6,9 @@ and never waits for anything else. One thread per GPU, and one for calls that na
 them; another waits for XIDs. A GPU whose thread waits for long gets another one once: a call that
 hangs is not yet a GPU that hangs. The process ends with its standard input.
 
-It must stay small: beside the standard library it imports msgspec and pynvml alone.
+What NVML says of a GPU is cleaned here, so that the struct which leaves the process is the one that
+the agent reports. The process must stay small, because each agent of a node has one: beside the
+standard library it imports msgspec and pynvml alone.
 """
 
 import ctypes
@@ -17,7 +19,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Final
 
-from libs.host.gpus import dividing, reading
+from libs.contracts.gpu_forms import Complaints
+from libs.host.gpus import clean, dividing, reading
 from libs.host.gpus.events import Answers, Events
 from libs.host.gpus.measuring import Measuring
 from libs.host.gpus.protocol import (
@@ -97,9 +100,11 @@ class GpuThread:
             case Sample(id):
                 return self._sample(id, gpu, describes=question.describes)
             case ListLinks(id):
-                return Linked(id, reading.link_ends(gpu))
+                complaints = Complaints()
+                return Linked(id, reading.link_ends(gpu, complaints), complaints.found)
             case Divide(id):
-                return Divided(id, dividing.read(gpu))
+                complaints = Complaints()
+                return Divided(id, dividing.read(gpu, complaints), complaints.found)
             case SetMigMode(id):
                 return Changed(id, dividing.set_mode(gpu, on=question.on))
             case CreateInstance(id, _, profile, start, size, compute):
@@ -156,7 +161,14 @@ class Library:
         cuda = reading.attempt(nvml.nvmlSystemGetCudaDriverVersion) or 0
         count = nvml.nvmlDeviceGetCount()
         self._start_gpus(min(count, MAX_GPUS), with_events=question.events)
-        return Opened(question.id, version, cuda, count)
+        complaints = Complaints()
+        return Opened(
+            question.id,
+            clean.driver_version(version, complaints),
+            clean.cuda_version(cuda, complaints),
+            count,
+            complaints.found,
+        )
 
     def _start_gpus(self, count: int, *, with_events: bool) -> None:
         events = Events(self._answers)
@@ -167,7 +179,7 @@ class Library:
                 index,
                 answers=self._answers,
                 events=events,
-                describing=reading.Describing(),
+                describing=reading.Describing(index),
             )
             self.gpus.append(gpu)
             _start(f"gpu {index}", gpu.run)

@@ -1,41 +1,28 @@
-"""From what NVML returned to what a message may contain. Pure.
+"""From what NVML returned to what a message may contain. Pure, and in NVML's process alone.
 
 A value that cannot be true is left out, and a GPU without a proper identity is refused; both are
-complained about.
+complained about. A raw value is a `dict` of what was read, by name: what the driver does not have
+is None or absent.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
+from libs.contracts import gpu_forms as forms
 from libs.contracts.facts import Gpu, Mig
+from libs.contracts.gpu_forms import Complaints
 from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
-from libs.contracts.numbers import LIMIT
-from libs.host.gpus.division import GpuDivision, GpuInstance, InstanceProfile
+from libs.host.gpus.division import GpuInstance, InstanceProfile
 from libs.host.gpus.mig import instance_profile_name, profile_name
-from libs.host.gpus.protocol import (
-    RawDivision,
-    RawFabric,
-    RawGpu,
-    RawInstance,
-    RawMig,
-    RawProfile,
-)
 
 MIB: Final = 1 << 20
-MAX_TEXT: Final = 96
-"""Characters of a name; also the size of NVML's own buffers."""
 _MOST_LINKS: Final = 64
 _MOST_SLICES: Final = 64
 """Of a GPU, of computing or memory; there are 8 at most today."""
 
-_UUID: Final = re.compile(r"GPU-[0-9A-Za-z-]{1,80}")
-_MIG_UUID: Final = re.compile(r"MIG-[0-9A-Za-z/-]{1,90}")
-_PCI: Final = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
-_VERSION: Final = re.compile(r"[0-9A-Za-z.+-]{1,40}")
 _FABRIC: Final = (
     FabricState.NOT_SUPPORTED,
     FabricState.NOT_STARTED,
@@ -54,54 +41,16 @@ _RECOVERY: Final = (
     RecoveryAction.SYSTEM_REBOOT,
 )
 """By NVML's number."""
+_COUNTS: Final = tuple(
+    name for name in Mig.__struct_fields__ if name not in ("uuid", "profile", "number")
+)
+"""The values of a MIG device that are numbers, and 0 where they are not known."""
 
-
-class Complaints:
-    """What is wrong with the values of one GPU, or of the library."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.found: dict[str, str] = {}
-        """By name of the value."""
-
-    def add(self, name: str, value: object) -> None:
-        self.found[name] = repr(value)[:120]
-
-    def integer(
-        self, name: str, value: float | None, *, low: int = 0, high: int = LIMIT
-    ) -> int | None:
-        """Return an integer within its bounds, or None."""
-        if value is None:
-            return None
-        # NaN is within no bounds.
-        if not low <= value <= high:
-            self.add(name, value)
-            return None
-        return int(value)
-
-    def text(self, name: str, value: bytes | None) -> str:
-        """Return a text that can be printed on one line."""
-        if value is None:
-            return ""
-        decoded = value.decode(errors="replace")
-        cleaned = "".join(char for char in decoded if char.isprintable())[:MAX_TEXT]
-        if cleaned.encode() != value:
-            self.add(name, value)
-        return cleaned
-
-    def word(self, name: str, value: bytes | None, form: re.Pattern[str]) -> str:
-        """Return a text of this form, or an empty one."""
-        if value is None:
-            return ""
-        decoded = value.decode(errors="replace")
-        if form.fullmatch(decoded):
-            return decoded
-        self.add(name, value)
-        return ""
+Raw = Mapping[str, Any]
 
 
 def driver_version(value: bytes, complaints: Complaints) -> str:
-    return complaints.word("driver version", value, _VERSION)
+    return complaints.word("driver version", value, forms.VERSION)
 
 
 def cuda_version(value: int, complaints: Complaints) -> str:
@@ -112,89 +61,75 @@ def cuda_version(value: int, complaints: Complaints) -> str:
 
 def link_ends(raw: Sequence[bytes], complaints: Complaints) -> tuple[str, ...]:
     """Return the PCI addresses at the other ends of links, without those that are malformed."""
-    words = (complaints.word("NVLink", each, _PCI) for each in raw[:_MOST_LINKS])
+    words = (complaints.word("NVLink", each, forms.PCI) for each in raw[:_MOST_LINKS])
     return tuple(word for word in words if word)
 
 
-def gpu(index: int, raw: RawGpu, complaints: Complaints) -> Gpu:
+def gpu(index: int, raw: Raw, complaints: Complaints) -> Gpu:
     """Describe a GPU; one whose UUID is malformed has none, and a problem."""
-    uuid = complaints.word("uuid", raw.uuid, _UUID)
-    major, minor = raw.compute_capability or (0, 0)
-    memory = complaints.integer("memory", raw.memory)
-    current, pending = raw.mig or (0, 0)
-    links = raw.nvlinks
+    uuid = complaints.word("uuid", raw.get("uuid"), forms.UUID)
+    memory = complaints.integer("memory", raw.get("memory"))
+    mode, fabric, links = raw.get("mig"), raw.get("fabric"), raw.get("nvlinks") or ()
+    capability = [
+        complaints.integer("compute capability", number, high=999) or 0
+        for number in raw.get("compute_capability") or (0, 0)
+    ]
     return Gpu(
         uuid=uuid,
         index=index,
-        minor=_or(complaints.integer("minor", raw.minor), -1),
-        pci=complaints.word("pci", raw.pci, _PCI),
-        name=complaints.text("name", raw.name),
-        serial=complaints.text("serial", raw.serial),
+        minor=_or(complaints.integer("minor", raw.get("minor")), -1),
+        pci=complaints.word("pci", raw.get("pci"), forms.PCI),
+        name=complaints.text("name", raw.get("name")),
+        serial=complaints.text("serial", raw.get("serial")),
         memory_mib=_or(memory, 0) // MIB,
-        compute_capability=(
-            _or(complaints.integer("compute capability", major, high=999), 0),
-            _or(complaints.integer("compute capability", minor, high=999), 0),
-        ),
-        mig_capable=raw.mig is not None,
-        mig_mode=current == 1,
-        mig_pending=None if raw.mig is None else pending == 1,
-        migs=_migs(raw.migs, memory, complaints),
-        fabric=_fabric_name(raw.fabric),
-        fabric_state=_fabric_state(raw.fabric, complaints),
+        compute_capability=(capability[0], capability[1]),
+        mig_capable=mode is not None,
+        mig_mode=mode is not None and mode[0] == 1,
+        mig_pending=None if mode is None else mode[1] == 1,
+        migs=_migs(raw.get("migs") or (), memory, complaints),
+        fabric="" if fabric is None else _fabric_name(*fabric),
+        fabric_state=None if fabric is None else _fabric_state(fabric, complaints),
         nvlinks=len(links),
         nvlinks_down=tuple(number for number, state in enumerate(links) if state != 1),
-        recovery=_recovery(raw.recovery, complaints),
+        recovery=_recovery(raw.get("recovery"), complaints),
         problem=None if uuid else GpuProblem.UNIDENTIFIED,
     )
 
 
-def division(uuid: str, raw: RawDivision, complaints: Complaints) -> GpuDivision:
-    """Describe how a GPU is divided; profiles without a proper name or size are left out."""
-    memory = complaints.integer("memory", raw.memory, low=1)
-    named = ((each, _instance_profile(each, memory, complaints)) for each in raw.profiles)
-    profiles = {each.id: profile for each, profile in named if profile is not None}
-    instances = [_instance(each, profiles.get(each.profile), complaints) for each in raw.instances]
-    return GpuDivision(
-        uuid=uuid,
-        mig=raw.mig[0] == 1,
-        pending=raw.mig[1] == 1,
-        instances=tuple(sorted(instances, key=lambda each: (each.start, each.id))),
-        profiles=tuple(profiles.values()),
-    )
-
-
-def _instance(
-    raw: RawInstance, profile: InstanceProfile | None, complaints: Complaints
+def instance(
+    raw: Raw, profiles: Mapping[int, InstanceProfile], complaints: Complaints
 ) -> GpuInstance:
     """Describe an instance; one without a proper place has no profile, so that it cannot stay."""
-    start = complaints.integer("place", raw.start, high=_MOST_SLICES)
-    size = complaints.integer("place", raw.size, high=_MOST_SLICES)
+    profile = profiles.get(raw["profile"])
+    start = complaints.integer("place", raw["start"], high=_MOST_SLICES)
+    size = complaints.integer("place", raw["size"], high=_MOST_SLICES)
     is_proper = profile is not None and start in profile.starts and size == profile.size
     return GpuInstance(
-        id=raw.id,
+        id=raw["id"],
         profile=profile.name if profile is not None and is_proper else "",
         start=_or(start, 0),
         size=_or(size, 0),
-        compute=tuple(sorted(raw.compute, reverse=True)),
+        compute=tuple(sorted(raw["compute"], reverse=True)),
     )
 
 
-def _instance_profile(
-    raw: RawProfile, memory: int | None, complaints: Complaints
+def instance_profile(
+    raw: Raw, memory: int | None, complaints: Complaints
 ) -> InstanceProfile | None:
-    slices = complaints.integer("profile", raw.slices, low=1, high=_MOST_SLICES)
-    mib = complaints.integer("profile", raw.memory_mib, low=1)
-    sizes = {size for _, size in raw.placements if 0 < size <= _MOST_SLICES}
-    starts = {start for start, _ in raw.placements if 0 <= start < _MOST_SLICES}
+    """Describe a kind of GPU instance; one without a proper name or size is None."""
+    slices = complaints.integer("profile", raw["slices"], low=1, high=_MOST_SLICES)
+    mib = complaints.integer("profile", raw["memory_mib"], low=1)
+    sizes = {size for _, size in raw["placements"] if 0 < size <= _MOST_SLICES}
+    starts = {start for start, _ in raw["placements"] if 0 <= start < _MOST_SLICES}
     if slices is None or mib is None or memory is None or len(sizes) != 1:
         return None
     return InstanceProfile(
-        name=instance_profile_name(raw, gpu_memory=memory),
-        id=raw.id,
+        name=instance_profile_name(raw["number"], slices, mib, gpu_memory=memory),
+        id=raw["id"],
         slices=slices,
         size=sizes.pop(),
         starts=tuple(sorted(starts)),
-        most=_or(complaints.integer("profile", raw.most, high=_MOST_SLICES), 0),
+        most=_or(complaints.integer("profile", raw["most"], high=_MOST_SLICES), 0),
     )
 
 
@@ -223,53 +158,37 @@ def distinct(
     return tuple(result)
 
 
-def _migs(found: Sequence[RawMig], memory: int | None, complaints: Complaints) -> tuple[Mig, ...]:
+def _migs(found: Sequence[Raw], memory: int | None, complaints: Complaints) -> tuple[Mig, ...]:
     migs = (_mig(raw, memory, complaints) for raw in found)
     by_uuid = {mig.uuid: mig for mig in migs if mig.uuid}
     if len(by_uuid) < len(found):
-        complaints.add("mig", [raw.uuid for raw in found])
+        complaints.add("mig", [raw.get("uuid") for raw in found])
     return tuple(by_uuid.values())
 
 
-def _mig(raw: RawMig, memory: int | None, complaints: Complaints) -> Mig:
-    def count(value: int | None) -> int:
-        return _or(complaints.integer("mig", value), 0)
-
+def _mig(raw: Raw, memory: int | None, complaints: Complaints) -> Mig:
     return Mig(
-        uuid=complaints.word("mig uuid", raw.uuid, _MIG_UUID),
+        uuid=complaints.word("mig uuid", raw.get("uuid"), forms.MIG_UUID),
         profile=profile_name(raw, gpu_memory=memory),
-        gpu_instance=count(raw.gpu_instance),
-        compute_instance=count(raw.compute_instance),
-        memory_mib=count(raw.memory_mib),
-        multiprocessors=count(raw.multiprocessors),
-        gpu_slices=count(raw.gpu_slices),
-        compute_slices=count(raw.compute_slices),
-        copy_engines=count(raw.copy_engines),
-        decoders=count(raw.decoders),
-        encoders=count(raw.encoders),
-        jpeg_engines=count(raw.jpeg_engines),
-        ofa_engines=count(raw.ofa_engines),
-        number=complaints.integer("mig", raw.number),
+        number=complaints.integer("mig", raw.get("number")),
+        **{name: _or(complaints.integer("mig", raw.get(name)), 0) for name in _COUNTS},
     )
 
 
-def _fabric_name(raw: RawFabric | None) -> str:
+def _fabric_name(cluster: bytes, clique: int, state: int, status: int) -> str:
     """Return `<cluster uuid>.<clique id>` of a complete registration; empty otherwise."""
-    if raw is None or raw.state != _FABRIC.index(FabricState.COMPLETED) or raw.status:
+    is_complete = state == _FABRIC.index(FabricState.COMPLETED) and not status
+    if not is_complete or len(cluster) != 16 or not any(cluster):
         return ""
-    if len(raw.cluster) != 16 or not any(raw.cluster):
-        return ""
-    return f"{UUID(bytes=raw.cluster)}.{raw.clique}"
+    return f"{UUID(bytes=cluster)}.{clique}"
 
 
-def _fabric_state(raw: RawFabric | None, complaints: Complaints) -> FabricState | None:
-    if raw is None:
-        return None
-    number = complaints.integer("fabric state", raw.state, high=len(_FABRIC) - 1)
+def _fabric_state(raw: tuple[bytes, int, int, int], complaints: Complaints) -> FabricState | None:
+    number = complaints.integer("fabric state", raw[2], high=len(_FABRIC) - 1)
     if number is None:
         return None
     state = _FABRIC[number]
-    return FabricState.FAILED if state is FabricState.COMPLETED and raw.status else state
+    return FabricState.FAILED if state is FabricState.COMPLETED and raw[3] else state
 
 
 def _recovery(value: int | None, complaints: Complaints) -> RecoveryAction | None:

@@ -5,10 +5,12 @@ where the driver says that it does not have it.
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from libs.host.gpus.protocol import RawDivision, RawInstance, RawProfile
+from libs.contracts.gpu_forms import Complaints
+from libs.host.gpus import clean
+from libs.host.gpus.division import GpuDivision, GpuInstance, InstanceProfile
 from libs.host.gpus.reading import NvmlError, code_of, nvml
 
 _ABSENT: Final = frozenset(
@@ -25,14 +27,20 @@ _SHARED_ENGINES: Final = 0
 """The only kind of engines that NVML has for compute instances."""
 
 
-def read(gpu: Any) -> RawDivision:
+def read(gpu: Any, complaints: Complaints) -> GpuDivision:
+    """Describe how a GPU is divided, without its UUID."""
     mode = nvml.nvmlDeviceGetMigMode(gpu)
-    profiles = _profiles(gpu)
-    return RawDivision(
-        mig=(mode[0], mode[1]),
-        memory=nvml.nvmlDeviceGetMemoryInfo(gpu).total,
-        profiles=profiles,
-        instances=_instances(gpu, profiles) if mode[0] else [],
+    memory = complaints.integer("memory", nvml.nvmlDeviceGetMemoryInfo(gpu).total, low=1)
+    raw = _profiles(gpu)
+    named = {each["id"]: clean.instance_profile(each, memory, complaints) for each in raw}
+    profiles = {key: profile for key, profile in named.items() if profile is not None}
+    instances = _instances(gpu, named, profiles, complaints) if mode[0] else []
+    return GpuDivision(
+        uuid="",
+        mig=mode[0] == 1,
+        pending=mode[1] == 1,
+        instances=tuple(sorted(instances, key=lambda each: (each.start, each.id))),
+        profiles=tuple(profiles.values()),
     )
 
 
@@ -71,24 +79,21 @@ def _known(function: Callable[..., Any], *args: Any) -> Any:
         raise
 
 
-def _profiles(gpu: Any) -> list[RawProfile]:
-    profiles: dict[int, RawProfile] = {}
+def _profiles(gpu: Any) -> list[dict[str, Any]]:
+    profiles: dict[int, dict[str, Any]] = {}
     for number in range(nvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
         found = _known(nvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu, number)
         if found is None:  # a driver before 470 has the first version only
             found = _known(nvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu, number, 1)
-        if found is not None:
-            profiles.setdefault(
-                found.id,
-                RawProfile(
-                    number=number,
-                    id=found.id,
-                    slices=found.sliceCount,
-                    memory_mib=found.memorySizeMB,
-                    placements=_placements(gpu, found.id),
-                    most=found.instanceCount,
-                ),
-            )
+        if found is not None and found.id not in profiles:
+            profiles[found.id] = {
+                "number": number,
+                "id": found.id,
+                "slices": found.sliceCount,
+                "memory_mib": found.memorySizeMB,
+                "placements": _placements(gpu, found.id),
+                "most": found.instanceCount,
+            }
     return list(profiles.values())
 
 
@@ -101,28 +106,36 @@ def _placements(gpu: Any, profile: int) -> list[tuple[int, int]]:
     return [(each.start, each.size) for each in found[: count.value]]
 
 
-def _instances(gpu: Any, profiles: Sequence[RawProfile]) -> list[RawInstance]:
-    instances: list[RawInstance] = []
-    for profile in profiles:
+def _instances(
+    gpu: Any,
+    ids: Iterable[int],
+    profiles: Mapping[int, InstanceProfile],
+    complaints: Complaints,
+) -> list[GpuInstance]:
+    """Return the instances of each kind, also of a kind that has no proper profile."""
+    instances: list[GpuInstance] = []
+    for profile in ids:
         found, count = (nvml.c_nvmlGpuInstance_t * _MOST)(), ctypes.c_uint(_MOST)
-        nvml.nvmlDeviceGetGpuInstances(gpu, profile.id, found, ctypes.byref(count))
-        instances += [_instance(each) for each in found[: count.value]]
+        nvml.nvmlDeviceGetGpuInstances(gpu, profile, found, ctypes.byref(count))
+        instances += [
+            clean.instance(_instance(each), profiles, complaints) for each in found[: count.value]
+        ]
     return instances
 
 
-def _instance(handle: Any) -> RawInstance:
+def _instance(handle: Any) -> dict[str, Any]:
     info = nvml.nvmlGpuInstanceGetInfo(handle)
-    return RawInstance(
-        id=info.id,
-        profile=info.profileId,
-        start=info.placement.start,
-        size=info.placement.size,
-        compute=[
+    return {
+        "id": info.id,
+        "profile": info.profileId,
+        "start": info.placement.start,
+        "size": info.placement.size,
+        "compute": [
             slices
             for number, slices in _compute_profiles(handle).items()
             for _ in _compute_instances(handle, number)
         ],
-    )
+    }
 
 
 def _compute_profiles(instance: Any) -> dict[int, int]:

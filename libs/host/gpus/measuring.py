@@ -9,8 +9,8 @@ from libs.host.gpus.reading import NvmlError, ask, attempt, attribute, fields, n
 
 _ALL_LINKS: Final = 0xFFFFFFFF
 _NUMBERS: Final[dict[str, int]] = {
-    "memory_temperature": nvml.NVML_FI_DEV_MEMORY_TEMP,
-    "energy": nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+    "memory_temperature_c": nvml.NVML_FI_DEV_MEMORY_TEMP,
+    "energy_mj": nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
     "ecc_volatile_corrected": nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
     "ecc_volatile_uncorrected": nvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
     "ecc_aggregate_corrected": nvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL,
@@ -22,12 +22,12 @@ _NUMBERS: Final[dict[str, int]] = {
     "remapped_uncorrectable": nvml.NVML_FI_DEV_REMAPPED_UNC,
     "remap_pending": nvml.NVML_FI_DEV_REMAPPED_PENDING,
     "remap_failure": nvml.NVML_FI_DEV_REMAPPED_FAILURE,
-    "power_violation": nvml.NVML_FI_DEV_PERF_POLICY_POWER,
-    "thermal_violation": nvml.NVML_FI_DEV_PERF_POLICY_THERMAL,
-    "sync_boost_violation": nvml.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST,
-    "board_limit_violation": nvml.NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT,
-    "low_utilization_violation": nvml.NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION,
-    "reliability_violation": nvml.NVML_FI_DEV_PERF_POLICY_RELIABILITY,
+    "power_violation_ns": nvml.NVML_FI_DEV_PERF_POLICY_POWER,
+    "thermal_violation_ns": nvml.NVML_FI_DEV_PERF_POLICY_THERMAL,
+    "sync_boost_violation_ns": nvml.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST,
+    "board_limit_violation_ns": nvml.NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT,
+    "low_utilization_violation_ns": nvml.NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION,
+    "reliability_violation_ns": nvml.NVML_FI_DEV_PERF_POLICY_RELIABILITY,
     "nvlink_flit_errors": nvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL,
     "nvlink_data_errors": nvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL,
     "nvlink_replay_errors": nvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
@@ -136,10 +136,10 @@ class Measuring:
     def sample(self) -> dict[str, int | float]:
         gpu = self._gpu
         found: dict[str, Any] = {
-            "sm_clock": attempt(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_SM),
-            "memory_clock": attempt(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_MEM),
-            "video_clock": attempt(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_VIDEO),
-            "temperature": attempt(nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU),
+            "sm_clock_mhz": attempt(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": attempt(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_MEM),
+            "video_clock_mhz": attempt(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_VIDEO),
+            "temperature_c": attempt(nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU),
             "power_mw": attempt(nvml.nvmlDeviceGetPowerUsage, gpu),
             "power_limit_mw": attempt(nvml.nvmlDeviceGetEnforcedPowerLimit, gpu),
             "power_management_limit_mw": attempt(nvml.nvmlDeviceGetPowerManagementLimit, gpu),

@@ -1,9 +1,8 @@
 """The name of a MIG profile, such as `1g.10gb` or `1c.3g.40gb`. Pure."""
 
 import re
-from typing import Final
-
-from libs.host.gpus.protocol import RawMig, RawProfile
+from collections.abc import Mapping
+from typing import Any, Final
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
@@ -21,27 +20,30 @@ _SUFFIXES: Final = {
 _IN_NAME: Final = re.compile(rb".* MIG ((?:[0-9]c\.)?[0-9]g\.[0-9]{1,4}gb(?:[+-][a-z.]{2,10})?)")
 
 
-def profile_name(device: RawMig, *, gpu_memory: int | None) -> str:
+def profile_name(device: Mapping[str, Any], *, gpu_memory: int | None) -> str:
     """Return the profile of a MIG device, or an empty text if it cannot be told.
 
     The profile's number may be asked by root alone. Without it, the driver's name of the device
     says which profile it is.
     """
-    named = _IN_NAME.fullmatch(device.name)
-    if device.profile is None and named is not None:
-        return named[1].decode()
-    slices, compute, memory = device.gpu_slices, device.compute_slices, device.memory_mib
+    number, named = device.get("profile"), _IN_NAME.fullmatch(device.get("name") or b"")
+    in_name = "" if named is None else named[1].decode()
+    if number is None and in_name:
+        return in_name
+    slices, compute = device.get("gpu_slices"), device.get("compute_slices")
+    memory = device.get("memory_mib")
     if not slices or not compute or not memory or not gpu_memory:
-        return "" if named is None else named[1].decode()
+        return in_name
     part = "" if compute == slices else f"{compute}c."
-    suffix = "" if device.profile is None else _SUFFIXES.get(device.profile, "")
-    return f"{part}{slices}g.{gigabytes(memory, gpu_memory)}gb{suffix}"
+    return part + instance_profile_name(number, slices, memory, gpu_memory=gpu_memory)
 
 
-def instance_profile_name(profile: RawProfile, *, gpu_memory: int) -> str:
-    """Return the name of a kind of GPU instance; one that fills it has the same `profile_name`."""
-    suffix = _SUFFIXES.get(profile.number, "")
-    return f"{profile.slices}g.{gigabytes(profile.memory_mib, gpu_memory)}gb{suffix}"
+def instance_profile_name(
+    number: int | None, slices: int, memory_mib: int, *, gpu_memory: int
+) -> str:
+    """Return the name of a kind of GPU instance; `number` is its profile in NVML's enum."""
+    suffix = "" if number is None else _SUFFIXES.get(number, "")
+    return f"{slices}g.{gigabytes(memory_mib, gpu_memory)}gb{suffix}"
 
 
 def gigabytes(memory_mib: int, gpu_memory: int) -> int:

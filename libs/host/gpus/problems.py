@@ -30,7 +30,7 @@ _CODES: Final = {
 }
 
 
-_OF_THE_GPU: Final = frozenset(
+OF_THE_GPU: Final = frozenset(
     (UNINITIALIZED, INSUFFICIENT_POWER, DRIVER_NOT_LOADED, GPU_IS_LOST, RESET_REQUIRED)
 )
 """Errors that concern the GPU or the driver as a whole, whatever was asked."""
@@ -44,7 +44,7 @@ _REFUSALS: Final = {
 
 def refusal(code: int) -> RefusalReason | None:
     """Return why the driver did not divide a GPU; None if something is wrong with the GPU."""
-    return None if code in _OF_THE_GPU else _REFUSALS.get(code, RefusalReason.REFUSED)
+    return None if code in OF_THE_GPU else _REFUSALS.get(code, RefusalReason.REFUSED)
 
 
 def activation(status: int) -> Activation:

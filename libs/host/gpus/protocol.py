@@ -1,13 +1,18 @@
 """What an agent and its NVML process say to each other, over two pipes.
 
-A frame is its length, in four bytes, and a msgpack array. Values are as NVML returned them: the
-agent's side cleans them (`clean`). Either side refuses a frame that is too long.
+A frame is its length, in four bytes, and a msgpack array. What it says of a GPU is a `Gpu` of
+facts, cleaned in the process (`clean`), so that no raw word of NVML leaves it. Measured numbers
+cross as NVML returned them, because a rate is made of two of them. Either side refuses a frame that
+is too long.
 """
 
 import struct
 from typing import Final
 
 import msgspec
+
+from libs.contracts.facts import Gpu
+from libs.host.gpus.division import GpuDivision
 
 LENGTH: Final = struct.Struct(">I")
 MAX_FRAME: Final = 1 << 20
@@ -87,108 +92,30 @@ GpuRequest = Describe | Sample | Divide | ListLinks | DescribeAnew | Change
 Request = Open | Ping | GpuRequest
 
 
-class RawMig(msgspec.Struct, frozen=True, array_like=True):
-    """A MIG device."""
+class Description(msgspec.Struct, frozen=True, array_like=True):
+    """One GPU, and what is wrong with what NVML says about it."""
 
-    uuid: bytes
-    name: bytes
-    gpu_instance: int | None = None
-    compute_instance: int | None = None
-    profile: int | None = None
-    """The number of the GPU instance's profile in NVML's enum; None if that may not be asked."""
-    memory_mib: int | None = None
-    multiprocessors: int | None = None
-    gpu_slices: int | None = None
-    compute_slices: int | None = None
-    copy_engines: int | None = None
-    decoders: int | None = None
-    encoders: int | None = None
-    jpeg_engines: int | None = None
-    ofa_engines: int | None = None
-    number: int | None = None
-    """By which NVML has the device on its GPU."""
-
-
-class RawFabric(msgspec.Struct, frozen=True, array_like=True):
-    """A GPU's registration with the fabric manager."""
-
-    cluster: bytes
-    clique: int
-    state: int
-    status: int
-
-
-class RawGpu(msgspec.Struct, frozen=True, array_like=True):
-    """One GPU. Values that the driver does not have are None."""
-
-    uuid: bytes | None = None
-    pci: bytes | None = None
-    name: bytes | None = None
-    serial: bytes | None = None
-    minor: int | None = None
-    memory: int | None = None
-    """Bytes."""
-    compute_capability: tuple[int, int] | None = None
-    mig: tuple[int, int] | None = None
-    """The current and the pending mode."""
-    migs: list[RawMig] = []
-    fabric: RawFabric | None = None
-    nvlinks: list[int] = []
-    """By number of the link: 0 if it is not active."""
-    recovery: int | None = None
+    gpu: Gpu
+    complaints: dict[str, str] = {}
+    """The values that cannot be true, and are left out, by name."""
     unread: dict[str, int] = {}
     """What could not be read, with NVML's error: here it is as it was read last."""
-
-
-class RawProfile(msgspec.Struct, frozen=True, array_like=True):
-    """A kind of GPU instance."""
-
-    number: int
-    """In NVML's enum."""
-    id: int
-    slices: int
-    memory_mib: int
-    placements: list[tuple[int, int]] = []
-    """Start and size."""
-    most: int = 0
-    """How many of it the GPU has at most."""
-
-
-class RawInstance(msgspec.Struct, frozen=True, array_like=True):
-    """A GPU instance."""
-
-    id: int
-    profile: int
-    """The profile's id."""
-    start: int
-    size: int
-    compute: list[int] = []
-    """The slices of each compute instance."""
-
-
-class RawDivision(msgspec.Struct, frozen=True, array_like=True):
-    """How one GPU is divided."""
-
-    mig: tuple[int, int]
-    """The current and the pending mode."""
-    memory: int
-    """Bytes."""
-    profiles: list[RawProfile] = []
-    instances: list[RawInstance] = []
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """NVML is initialized."""
 
     id: int
-    driver_version: bytes
-    cuda: int
+    driver_version: str
+    cuda: str
+    """The newest CUDA that the driver supports, `13.1`; empty if the driver lacks it."""
     count: int
+    complaints: dict[str, str] = {}
 
 
 class Described(msgspec.Struct, frozen=True, array_like=True, tag=1):
     id: int
-    gpu: RawGpu
+    description: Description
 
 
 class SampledInstance(msgspec.Struct, frozen=True, array_like=True):
@@ -203,10 +130,10 @@ class Sampled(msgspec.Struct, frozen=True, array_like=True, tag=2):
     at: float
     """The process's monotonic clock."""
     values: dict[str, int | float]
-    """By name; values that the driver does not have are absent."""
+    """By name, as NVML returned them; values that the driver does not have are absent."""
     instances: list[SampledInstance] = []
-    gpu: RawGpu | None = None
-    """The description, if it was asked."""
+    description: Description | None = None
+    """If it was asked."""
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -232,7 +159,9 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 class Divided(msgspec.Struct, frozen=True, array_like=True, tag=5):
     id: int
-    gpu: RawDivision
+    division: GpuDivision
+    """Without the UUID."""
+    complaints: dict[str, str] = {}
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -245,8 +174,9 @@ class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 class Linked(msgspec.Struct, frozen=True, array_like=True, tag=7):
     id: int
-    ends: list[bytes]
+    ends: tuple[str, ...]
     """The PCI address at the other end of each active link."""
+    complaints: dict[str, str] = {}
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag=8):

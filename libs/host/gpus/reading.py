@@ -8,30 +8,25 @@ how it is divided, must not be guessed.
 
 import ctypes
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, cast
 
 import pynvml
-from msgspec.structs import replace
 
-from libs.host.gpus.protocol import MAX_MIGS, RawFabric, RawGpu, RawMig
+from libs.contracts.facts import Gpu
+from libs.contracts.gpu_forms import Complaints
+from libs.host.gpus import clean, problems
+from libs.host.gpus.protocol import MAX_MIGS, Description
 
 nvml: Final = cast(Any, pynvml)
 """The module has no types."""
 
 NvmlError: Final[type[Exception]] = nvml.NVMLError
 
-_OF_THE_GPU: Final = frozenset(
-    (
-        nvml.NVML_ERROR_UNINITIALIZED,
-        nvml.NVML_ERROR_INSUFFICIENT_POWER,
-        nvml.NVML_ERROR_DRIVER_NOT_LOADED,
-        nvml.NVML_ERROR_GPU_IS_LOST,
-        nvml.NVML_ERROR_RESET_REQUIRED,
-        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-    )
-)
-"""Errors that concern the GPU or the driver as a whole, whatever was asked."""
+OF_THE_GPU: Final = problems.OF_THE_GPU | {nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH}
+"""Errors that concern the GPU or the driver as a whole, whatever was asked. Another version of the
+library is one: it is no answer to a question, but refuses every one."""
 _ABSENT: Final = frozenset(
     (
         nvml.NVML_ERROR_INVALID_ARGUMENT,  # a link, a profile or a field that the GPU does not have
@@ -80,7 +75,7 @@ def attempt(function: Callable[..., Any], *args: Any) -> Any:
     try:
         return function(*args)
     except NvmlError as error:
-        if code_of(error) in _OF_THE_GPU:
+        if code_of(error) in OF_THE_GPU:
             raise
         return None
 
@@ -101,53 +96,43 @@ def text(function: Callable[..., Any], gpu: Any) -> bytes | None:
 class Describing:
     """Describes one GPU, and remembers what it read."""
 
-    def __init__(self) -> None:
-        self.last: RawGpu | None = None
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._last: dict[str, Any] = {}
+        self._cleaned: tuple[Gpu, dict[str, str]] | None = None
 
-    def read(self, gpu: Any) -> RawGpu:
+    def read(self, gpu: Any) -> Description:
         """Describe the GPU; its UUID is required, so that an error of it concerns the whole GPU."""
         unread: dict[str, int] = {}
-
-        def value(name: str, read: Callable[..., Any], *args: Any) -> Any:
+        found: dict[str, Any] = {"uuid": undecoded(nvml.nvmlDeviceGetUUID)(gpu)}
+        for name, read in _READ.items():
+            if name == "migs" and not is_divided(found):
+                break
             try:
-                return read(*args)
+                found[name] = read(gpu)
             except NvmlError as error:
                 is_known = name in _OPTIONAL or self._knows(name)
-                if code_of(error) in _OF_THE_GPU or not is_known:
+                if code_of(error) in OF_THE_GPU or not is_known:
                     raise
                 unread[name] = code_of(error)
-                return getattr(self.last or _NOTHING, name)
+                found[name] = self._last.get(name)
+        return Description(*self._clean(found), unread)
 
-        found = RawGpu(
-            uuid=undecoded(nvml.nvmlDeviceGetUUID)(gpu),
-            pci=value("pci", _pci, gpu),
-            name=value("name", text, nvml.nvmlDeviceGetName, gpu),
-            serial=value("serial", text, nvml.nvmlDeviceGetSerial, gpu),
-            minor=value("minor", ask, nvml.nvmlDeviceGetMinorNumber, gpu),
-            memory=value("memory", _memory, gpu),
-            compute_capability=value(
-                "compute_capability", ask, nvml.nvmlDeviceGetCudaComputeCapability, gpu
-            ),
-            mig=value("mig", _mig_mode, gpu),
-            fabric=value("fabric", _fabric, gpu),
-            nvlinks=value("nvlinks", _nvlinks, gpu),
-            recovery=value("recovery", _recovery, gpu),
-        )
-        if found.mig is not None and found.mig[0]:
-            found = replace(found, migs=value("migs", list, _migs(gpu)))
-        self.last = found
-        return replace(found, unread=unread)
+    def _clean(self, found: dict[str, Any]) -> tuple[Gpu, dict[str, str]]:
+        """Return the GPU; what NVML said last and says again need not be cleaned again."""
+        if self._cleaned is None or found != self._last:
+            complaints = Complaints()
+            self._cleaned = clean.gpu(self._index, found, complaints), complaints.found
+            self._last = found
+        return self._cleaned
 
     def _knows(self, name: str) -> bool:
         """Return whether a value was read before, under the mode that makes it meaningful."""
-        last = self.last
-        return last is not None and (name != "migs" or bool(last.mig and last.mig[0]))
+        return bool(self._last) and (name != "migs" or is_divided(self._last))
 
 
-_NOTHING: Final = RawGpu()
-_OPTIONAL: Final = frozenset(("serial", "fabric", "nvlinks", "recovery"))
-"""What decides neither what is offered of a GPU nor how: without it a GPU is usable. The driver of
-a damaged board, for example, cannot read its serial number."""
+def is_divided(raw: dict[str, Any]) -> bool:
+    return bool(raw.get("mig") and raw["mig"][0])
 
 
 def _pci(gpu: Any) -> bytes | None:
@@ -181,7 +166,8 @@ def _bytes(field: Any, structure: Any) -> bytes:
     return ctypes.string_at(start, field.size).partition(b"\0")[0]
 
 
-def _migs(gpu: Any) -> Iterator[RawMig]:
+def _migs(gpu: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     numbers: dict[int, int] | None = None
     count: int = ask(nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
     for index in range(min(count, MAX_MIGS)):
@@ -190,22 +176,23 @@ def _migs(gpu: Any) -> Iterator[RawMig]:
             continue
         if numbers is None:
             numbers = _profile_numbers(gpu)
-        yield _mig(gpu, index, device, numbers)
+        found.append(_mig(gpu, index, device, numbers))
+    return found
 
 
-def _mig(gpu: Any, index: int, device: Any, numbers: dict[int, int]) -> RawMig:
+def _mig(gpu: Any, index: int, device: Any, numbers: dict[int, int]) -> dict[str, Any]:
     attributes = ask(nvml.nvmlDeviceGetAttributes, device)
     gpu_instance = ask(nvml.nvmlDeviceGetGpuInstanceId, device)
     profile = _profile_of(gpu, gpu_instance)
-    return RawMig(
-        uuid=text(nvml.nvmlDeviceGetUUID, device) or b"",
-        name=text(nvml.nvmlDeviceGetName, device) or b"",
-        gpu_instance=gpu_instance,
-        compute_instance=ask(nvml.nvmlDeviceGetComputeInstanceId, device),
-        profile=None if profile is None else numbers.get(profile),
-        number=index,
+    return {
+        "uuid": text(nvml.nvmlDeviceGetUUID, device) or b"",
+        "name": text(nvml.nvmlDeviceGetName, device),
+        "gpu_instance": gpu_instance,
+        "compute_instance": ask(nvml.nvmlDeviceGetComputeInstanceId, device),
+        "profile": None if profile is None else numbers.get(profile),
+        "number": index,
         **({} if attributes is None else _attributes(attributes)),
-    )
+    }
 
 
 def _attributes(found: Any) -> dict[str, int]:
@@ -241,19 +228,15 @@ def _profile_numbers(gpu: Any) -> dict[int, int]:
     return numbers
 
 
-def _fabric(gpu: Any) -> RawFabric | None:
+def _fabric(gpu: Any) -> tuple[bytes, int, int, int] | None:
+    """Return a GPU's registration with the fabric manager: cluster, clique, state and status."""
     found = nvml.c_nvmlGpuFabricInfo_v2_t()
     found.version = nvml.nvmlGpuFabricInfo_v2
     if ask(nvml.nvmlDeviceGetGpuFabricInfoV, gpu, ctypes.byref(found)) is None:
         found = nvml.c_nvmlGpuFabricInfo_t()
         if ask(nvml.nvmlDeviceGetGpuFabricInfo, gpu, ctypes.byref(found)) is None:
             return None
-    return RawFabric(
-        cluster=bytes(found.clusterUuid),
-        clique=found.cliqueId,
-        state=found.state,
-        status=found.status,
-    )
+    return bytes(found.clusterUuid), found.cliqueId, found.state, found.status
 
 
 def _nvlinks(gpu: Any) -> list[int]:
@@ -266,14 +249,14 @@ def _nvlinks(gpu: Any) -> list[int]:
     return links
 
 
-def link_ends(gpu: Any) -> list[bytes]:
+def link_ends(gpu: Any, complaints: Complaints) -> tuple[str, ...]:
     """Return the PCI address at the other end of each active NVLink, of a GPU or an NVSwitch."""
     ends: list[bytes] = []
     for number, state in enumerate(_nvlinks(gpu)):
         pci = ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, gpu, number) if state == 1 else None
         if pci is not None:
             ends.append(_bytes(nvml.nvmlPciInfo_t.busId, pci))
-    return ends
+    return clean.link_ends(ends, complaints)
 
 
 def fields(gpu: Any, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
@@ -294,3 +277,22 @@ def field_value(field: Any) -> Any:
 def monotonic() -> float:
     """Return the clock of samples and events. Like that of the kernel log, no one adjusts it."""
     return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
+
+
+_READ: Final[dict[str, Callable[[Any], Any]]] = {
+    "pci": _pci,
+    "name": partial(text, nvml.nvmlDeviceGetName),
+    "serial": partial(text, nvml.nvmlDeviceGetSerial),
+    "minor": partial(ask, nvml.nvmlDeviceGetMinorNumber),
+    "memory": _memory,
+    "compute_capability": partial(ask, nvml.nvmlDeviceGetCudaComputeCapability),
+    "mig": _mig_mode,
+    "fabric": _fabric,
+    "nvlinks": _nvlinks,
+    "recovery": _recovery,
+    "migs": _migs,
+}
+"""What is read of a GPU beside its UUID; its MIG devices last, and only while MIG is on."""
+_OPTIONAL: Final = frozenset(("serial", "fabric", "nvlinks", "recovery"))
+"""What decides neither what is offered of a GPU nor how: without it a GPU is usable. The driver of
+a damaged board, for example, cannot read its serial number."""

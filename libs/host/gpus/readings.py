@@ -1,6 +1,7 @@
 """From one measurement of a GPU to its sample. Pure.
 
-A value that cannot be true is left out, and complained about.
+A measurement has a value under the name that it has in the sample, unless its unit is another:
+then the name says which. A value that cannot be true is left out, and complained about.
 """
 
 import math
@@ -8,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from libs.contracts.facts import Gpu
+from libs.contracts.gpu_forms import Complaints
 from libs.contracts.numbers import LIMIT
-from libs.contracts.telemetry import GpuSample, InstanceSample
-from libs.host.gpus.clean import MIB, Complaints
+from libs.contracts.telemetry import MEASURED, GpuSample, InstanceSample
+from libs.host.gpus.clean import MIB
 from libs.host.gpus.protocol import Sampled
 
 _HOTTEST: Final = 200
@@ -20,46 +22,21 @@ _FASTEST: Final = 1_000_000
 _STRONGEST: Final = 100_000
 """Watts."""
 
-_INTEGERS: Final = {
-    "sm_clock_mhz": ("sm_clock", _FASTEST),
-    "memory_clock_mhz": ("memory_clock", _FASTEST),
-    "memory_temperature_c": ("memory_temperature", _HOTTEST),
-    "temperature_c": ("temperature", _HOTTEST),
-    "energy_mj": ("energy", LIMIT),
-    "pcie_replays": ("pcie_replays", LIMIT),
-    "gpu_utilization": ("gpu_utilization", 100),
-    "memory_utilization": ("memory_utilization", 100),
-    "encoder_utilization": ("encoder_utilization", 100),
-    "decoder_utilization": ("decoder_utilization", 100),
-    "remapped_uncorrectable": ("remapped_uncorrectable", LIMIT),
-    "remapped_correctable": ("remapped_correctable", LIMIT),
-    "remap_failure": ("remap_failure", 1),
-    "remap_pending": ("remap_pending", 1),
-    "ecc_volatile_corrected": ("ecc_volatile_corrected", LIMIT),
-    "ecc_volatile_uncorrected": ("ecc_volatile_uncorrected", LIMIT),
-    "ecc_aggregate_corrected": ("ecc_aggregate_corrected", LIMIT),
-    "ecc_aggregate_uncorrected": ("ecc_aggregate_uncorrected", LIMIT),
-    "retired_corrected": ("retired_corrected", LIMIT),
-    "retired_uncorrected": ("retired_uncorrected", LIMIT),
-    "retired_pending": ("retired_pending", LIMIT),
-    "clock_reasons": ("clock_reasons", LIMIT),
-    "performance_state": ("performance_state", 15),
-    "power_violation_ns": ("power_violation", LIMIT),
-    "thermal_violation_ns": ("thermal_violation", LIMIT),
-    "sync_boost_violation_ns": ("sync_boost_violation", LIMIT),
-    "board_limit_violation_ns": ("board_limit_violation", LIMIT),
-    "low_utilization_violation_ns": ("low_utilization_violation", LIMIT),
-    "reliability_violation_ns": ("reliability_violation", LIMIT),
-    "nvlink_flit_errors": ("nvlink_flit_errors", LIMIT),
-    "nvlink_data_errors": ("nvlink_data_errors", LIMIT),
-    "nvlink_replay_errors": ("nvlink_replay_errors", LIMIT),
-    "nvlink_recovery_errors": ("nvlink_recovery_errors", LIMIT),
-    "vgpu_licensed": ("vgpu_licensed", 1),
-    "video_clock_mhz": ("video_clock", _FASTEST),
-    "pcie_link_generation": ("pcie_link_generation", 100),
-    "pcie_link_width": ("pcie_link_width", 100),
+_HIGHEST: Final = {
+    **dict.fromkeys(("sm_clock_mhz", "memory_clock_mhz", "video_clock_mhz"), _FASTEST),
+    **dict.fromkeys(("temperature_c", "memory_temperature_c"), _HOTTEST),
+    "gpu_utilization": 100,
+    "memory_utilization": 100,
+    "encoder_utilization": 100,
+    "decoder_utilization": 100,
+    "pcie_link_generation": 100,
+    "pcie_link_width": 100,
+    "performance_state": 15,
+    "remap_failure": 1,
+    "remap_pending": 1,
+    "vgpu_licensed": 1,
 }
-"""By field: the name of the reading, and the highest value that can be true."""
+"""The highest value that can be true; what is not listed has none but that of messages."""
 _UNKNOWN_STATE: Final = 32
 """NVML's performance state of a GPU whose state it does not know."""
 
@@ -87,21 +64,27 @@ _RATIOS: Final = (
     "tensor_hmma_active",
     "tensor_imma_active",
 )
+_RATES: Final = ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
+_CONVERTED: Final = frozenset(
+    (*_MEBIBYTES, *_WATTS, *_RATIOS, *(f"{name}_bytes_per_s" for name in _RATES))
+) | {"nvlink_mb_per_s", "nvlink_first_mb_per_s"}
+AS_READ: Final = tuple(name for name in MEASURED if name not in _CONVERTED)
+"""What is an integer of a measurement, by the same name as in the sample."""
 
 
 def sample(gpu: Gpu, now: Sampled, before: Sampled | None, complaints: Complaints) -> GpuSample:
     """Return the sample; `before` is the GPU's measurement of the last sweep."""
     values = now.values
     found: dict[str, Any] = {
-        field: complaints.integer(name, _known(name, values), high=high)
-        for field, (name, high) in _INTEGERS.items()
+        name: complaints.integer(name, _known(name, values), high=_HIGHEST.get(name, LIMIT))
+        for name in AS_READ
     }
     found |= _framebuffer(values, complaints)
     for field, name in _WATTS.items():
         milliwatts = complaints.integer(name, values.get(name), high=_STRONGEST * 1000)
         found[field] = None if milliwatts is None else milliwatts / 1000
     found |= _shares(values, complaints)
-    for name in ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx"):
+    for name in _RATES:
         found[f"{name}_bytes_per_s"] = _rate(name, values, complaints)
     found["nvlink_mb_per_s"] = _nvlink_rate("nvlink", now, before, complaints)
     found["nvlink_first_mb_per_s"] = _nvlink_rate("nvlink_first", now, before, complaints)

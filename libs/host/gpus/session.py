@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from libs.contracts.facts import Gpu
+from libs.contracts.gpu_forms import Complaints
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import clean, problems, readings
-from libs.host.gpus.clean import Complaints
 from libs.host.gpus.complaints import ToldOnce
 from libs.host.gpus.deadlines import Deadlines, Patience
 from libs.host.gpus.division import DivisionRefused, GpuDivision, RefusalReason
@@ -32,7 +32,6 @@ from libs.host.gpus.protocol import (
     Linked,
     ListLinks,
     Opened,
-    RawGpu,
     Reply,
     Request,
     Sample,
@@ -67,17 +66,14 @@ class Session:
         self._known: dict[int, Gpu] = {}
         self._gpus: dict[int, Gpu] = {}
         """The GPUs by index as they were last described."""
-        self._cleaned_from: dict[int, tuple[RawGpu, Gpu]] = {}
         self._measured: dict[int, Sampled] = {}
         self._told = ToldOnce()
-        complaints = Complaints("the driver")
-        self.library = DriverLibrary(
-            driver_version=clean.driver_version(opened.driver_version, complaints),
-            cuda=clean.cuda_version(opened.cuda, complaints),
-        )
+        self.library = DriverLibrary(driver_version=opened.driver_version, cuda=opened.cuda)
+        complaints = Complaints()
+        complaints.found |= opened.complaints
         complaints.integer("number of GPUs", opened.count, high=MAX_GPUS)
         self._count = max(0, min(opened.count, MAX_GPUS))
-        self._told.log(complaints)
+        self._told.log("the driver", complaints.found)
 
     def require_described(self) -> None:
         if not self._gpus:
@@ -87,14 +83,14 @@ class Session:
         return self._describe(self._ask(Describe))
 
     def _describe(self, answers: Mapping[int, Reply]) -> tuple[Gpu, ...]:
-        complaints = {index: Complaints(f"GPU {index}") for index in range(self._count)}
+        complaints = {index: Complaints() for index in range(self._count)}
         gpus = clean.distinct(
             [self._gpu(index, answers.get(index), complaints[index]) for index in complaints],
             self._known,
             complaints,
         )
-        for each in complaints.values():
-            self._told.log(each)
+        for index, each in complaints.items():
+            self._told.log(f"GPU {index}", each.found)
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self._known |= {gpu.index: gpu for gpu in gpus if gpu.problem is None}
         return gpus
@@ -106,9 +102,8 @@ class Session:
         for index, reply in self._ask(ListLinks).items():
             gpu = self._gpus.get(index)
             if gpu is not None and gpu.uuid and isinstance(reply, Linked):
-                complaints = Complaints(f"GPU {index}")
-                found[gpu.uuid] = clean.link_ends(reply.ends, complaints)
-                self._told.log(complaints)
+                found[gpu.uuid] = reply.ends
+                self._told.log(f"GPU {index}", reply.complaints)
         return found
 
     def sample(self) -> tuple[GpuSample, ...]:
@@ -162,10 +157,8 @@ class Session:
         reply = self._ask_one(uuid, Divide, seconds)
         if not isinstance(reply, Divided):
             raise Ended("it gave the answer to another question")
-        complaints = Complaints(f"GPU {uuid}")
-        division = clean.division(uuid, reply.gpu, complaints)
-        self._told.log(complaints)
-        return division
+        self._told.log(f"GPU {uuid}", reply.complaints)
+        return msgspec.structs.replace(reply.division, uuid=uuid)
 
     def change(self, uuid: str, question: Callable[[int, int], Request], seconds: float) -> int:
         """Make a change; return the status of its activation."""
@@ -188,9 +181,9 @@ class Session:
         return [event for event in events if self._is_possible(event)]
 
     def _is_possible(self, event: Event) -> bool:
-        complaints = Complaints(f"GPU {event.gpu}")
+        complaints = Complaints()
         xid = complaints.integer("xid", event.xid, low=1, high=MAX_XID)
-        self._told.log(complaints)
+        self._told.log(f"GPU {event.gpu}", complaints.found)
         return xid is not None
 
     def _ask(
@@ -238,15 +231,14 @@ class Session:
         if failed.code in (problems.UNINITIALIZED, problems.DRIVER_NOT_LOADED):
             raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
         if not failed.code:
-            complaints = Complaints(f"GPU {gpu}")
-            complaints.add("answer", failed.detail)
-            self._told.log(complaints)
+            self._told.log(f"GPU {gpu}", {"answer": repr(failed.detail)[:120]})
 
     def _gpu(self, index: int, reply: Reply | None, complaints: Complaints) -> Gpu:
-        raw = reply.gpu if isinstance(reply, Described | Sampled) else None
-        if raw is not None:
-            self._told.log_unread(index, raw)
-            return self._cleaned(index, raw, complaints)
+        found = reply.description if isinstance(reply, Described | Sampled) else None
+        if found is not None:
+            self._told.log_unread(index, found.unread)
+            complaints.found |= found.complaints
+            return found.gpu
         if reply is None and self._is_late(index):
             return self._known[index]
         is_hung = not isinstance(reply, Failed)
@@ -256,21 +248,13 @@ class Session:
             problem=GpuProblem.HUNG if is_hung else problems.gpu_problem(reply.code),
         )
 
-    def _cleaned(self, index: int, raw: RawGpu, complaints: Complaints) -> Gpu:
-        """Return the GPU; what it said last and says again need not be cleaned again."""
-        last, gpu = self._cleaned_from.get(index, (None, None))
-        if gpu is None or raw != last:
-            gpu = clean.gpu(index, raw, complaints)
-            self._cleaned_from[index] = raw, gpu
-        return gpu
-
     def _sample(self, gpu: Gpu, reply: Reply | None) -> GpuSample:
         if not isinstance(reply, Sampled) or gpu.problem is GpuProblem.UNIDENTIFIED:
             return GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci)
-        complaints = Complaints(f"GPU {gpu.index}")
+        complaints = Complaints()
         sample = readings.sample(gpu, reply, self._measured.get(gpu.index), complaints)
         self._measured[gpu.index] = reply
-        self._told.log(complaints)
+        self._told.log(f"GPU {gpu.index}", complaints.found)
         return sample
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Body
 
+from libs.contracts.words import one_line
 from libs.host.nri import api_pb2 as api
 from libs.host.nri import frames
 from libs.host.nri import ttrpc_pb2 as ttrpc
@@ -133,8 +134,8 @@ class Session:
         request = api.ConfigureRequest.FromString(data)
         _log.info(
             "the container runtime registered the plugin of NRI",
-            runtime=printable(request.runtime_name),
-            version=printable(request.runtime_version),
+            runtime=one_line(request.runtime_name, _MAX_TEXT),
+            version=one_line(request.runtime_version, _MAX_TEXT),
         )
         return api.ConfigureResponse(events=EVENTS)
 
@@ -163,11 +164,6 @@ class Session:
         return api.CreateContainerResponse(adjust=api.ContainerAdjustment(CDI_devices=devices))
 
 
-def printable(text: str) -> str:
-    """Return a text of the runtime on one line, cut to a length for logs and messages."""
-    return "".join(char if char.isprintable() else " " for char in text[:_MAX_TEXT])
-
-
 def _check_registration(message: Message) -> None:
     try:
         status = ttrpc.Response.FromString(message.data).status
@@ -175,7 +171,8 @@ def _check_registration(message: Message) -> None:
         raise Malformed("its answer to the registration cannot be read") from None
     if status.code:
         raise NriUnavailable(
-            f"the container runtime refused the plugin of Sluice: {printable(status.message)}"
+            "the container runtime refused the plugin of Sluice:"
+            f" {one_line(status.message, _MAX_TEXT)}"
         )
 
 

@@ -6,6 +6,7 @@ gRPC takes some 15 MiB of memory, so it is loaded when the socket is there, and 
 import os
 from typing import TYPE_CHECKING, Final, cast
 
+from libs.contracts.words import one_line
 from libs.host.podresources.allocatable import Allocatable, allocatable_devices
 from libs.host.podresources.assignments import DeviceList, device_list
 
@@ -115,5 +116,5 @@ def _reason(error: "grpc.RpcError", socket: str) -> str:
     """Return what failed, on one line."""
     code, details = (error.code(), error.details()) if hasattr(error, "code") else (None, "")
     name = "an unknown error" if code is None else code.name
-    text = "".join(char if char.isprintable() else " " for char in details or "")[:MAX_DETAIL]
+    text = one_line(details or "", MAX_DETAIL)
     return f"the kubelet did not answer on {socket}: {name}: {text}"

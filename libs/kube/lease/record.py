@@ -6,6 +6,7 @@ Each request has 3 s; every write names the revision it was decided on.
 from typing import Any, Final
 
 from libs.kube import views
+from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound, UnknownKind
 from libs.kube.lease.term import CLOCK_SKEW, LEASE_SECONDS, REQUEST_TIMEOUT
@@ -119,6 +120,10 @@ class GpuOperatorDetector:
     def __init__(self) -> None:
         self._holders: dict[str, tuple[str, float]] = {}
         """By key of the Lease: a description of its holder, and the time of its expiry."""
+
+    def follow(self, leases: Cache[views.Lease], clock: Clock) -> None:
+        """Observe each change of the Leases in a cache from now on."""
+        leases.on_change(lambda before, after: self.observe(before, after, now=clock.monotonic()))
 
     def observe(self, before: views.Lease | None, after: views.Lease | None, *, now: float) -> None:
         lease = after or before

@@ -41,43 +41,25 @@ class EnvVar(PolicyStruct, frozen=True, kw_only=True):
     value: Annotated[str, About("The value of the variable.")] = ""
 
 
+def _quantities(description: str, unset: str = "") -> About:
+    return About(description, effect="set on the container", unset=unset, pattern=QUANTITY_PATTERN)
+
+
 class ResourceRequirements(PolicyStruct, frozen=True, kw_only=True):
     """Resource limits and requests of a container."""
 
-    limits: Annotated[
-        dict[str, IntOrString],
-        About("Resource limits.", effect="set on the container", pattern=QUANTITY_PATTERN),
-    ] = {}
-    requests: Annotated[
-        dict[str, IntOrString],
-        About("Resource requests.", effect="set on the container", pattern=QUANTITY_PATTERN),
-    ] = {}
+    limits: Annotated[dict[str, IntOrString], _quantities("Resource limits.")] = {}
+    requests: Annotated[dict[str, IntOrString], _quantities("Resource requests.")] = {}
 
 
-_OWN_RESOURCES = "the agent's own, if the policy sets neither limit nor request of a resource"
+_OWN = "the agent's own, if the policy sets neither limit nor request of a resource"
 
 
 class AgentResources(ResourceRequirements, frozen=True, kw_only=True):
     """Resource limits and requests of an agent's container."""
 
-    limits: Annotated[
-        dict[str, IntOrString],
-        About(
-            "Resource limits.",
-            effect="set on the container",
-            unset=_OWN_RESOURCES,
-            pattern=QUANTITY_PATTERN,
-        ),
-    ] = {}
-    requests: Annotated[
-        dict[str, IntOrString],
-        About(
-            "Resource requests.",
-            effect="set on the container",
-            unset=_OWN_RESOURCES,
-            pattern=QUANTITY_PATTERN,
-        ),
-    ] = {}
+    limits: Annotated[dict[str, IntOrString], _quantities("Resource limits.", _OWN)] = {}
+    requests: Annotated[dict[str, IntOrString], _quantities("Resource requests.", _OWN)] = {}
 
 
 class Image(PolicyStruct, frozen=True, kw_only=True):
@@ -165,28 +147,20 @@ class AgentSection(PolicyStruct, frozen=True, kw_only=True):
     ] = False
 
 
+def _probe(description: str, minimum: int | None = 1) -> About:
+    return About(description, effect="set on the probe", minimum=minimum, bits=32)
+
+
 class Probe(PolicyStruct, frozen=True, kw_only=True):
     """Timing of a container's probe. Unset fields keep Sluice's defaults."""
 
     initial_delay_seconds: Annotated[
-        int | None, About("Seconds before the first probe.", effect="set on the probe", bits=32)
+        int | None, _probe("Seconds before the first probe.", minimum=None)
     ] = None
-    timeout_seconds: Annotated[
-        int | None,
-        About("Seconds until a probe times out.", effect="set on the probe", minimum=1, bits=32),
-    ] = None
-    period_seconds: Annotated[
-        int | None,
-        About("Seconds between two probes.", effect="set on the probe", minimum=1, bits=32),
-    ] = None
-    success_threshold: Annotated[
-        int | None,
-        About("Consecutive successes required.", effect="set on the probe", minimum=1, bits=32),
-    ] = None
-    failure_threshold: Annotated[
-        int | None,
-        About("Consecutive failures required.", effect="set on the probe", minimum=1, bits=32),
-    ] = None
+    timeout_seconds: Annotated[int | None, _probe("Seconds until a probe times out.")] = None
+    period_seconds: Annotated[int | None, _probe("Seconds between two probes.")] = None
+    success_threshold: Annotated[int | None, _probe("Consecutive successes required.")] = None
+    failure_threshold: Annotated[int | None, _probe("Consecutive failures required.")] = None
 
 
 class Toleration(PolicyStruct, frozen=True, kw_only=True):

@@ -13,6 +13,15 @@ NO_VGPU = "Sluice does not support vGPU"
 NO_MANAGER = "the vendor's driver manager does not run: the driver agent performs its steps"
 
 
+InstallsDriver = Annotated[
+    bool,
+    About(
+        "Whether the driver is installed.",
+        effect="false: drivers count as pre-installed; they are validated and never changed",
+    ),
+]
+
+
 class KernelModuleType(StrEnum):
     """Which of the vendor's kernel modules are loaded."""
 
@@ -186,13 +195,7 @@ class DriverBase(ContainerSection, frozen=True, kw_only=True):
 class DriverSection(DriverBase, frozen=True, kw_only=True):
     """`spec.driver` of a ClusterPolicy: one driver for every GPU node."""
 
-    enabled: Annotated[
-        bool,
-        About(
-            "Whether the driver is installed.",
-            effect="false: drivers count as pre-installed; they are validated and never changed",
-        ),
-    ] = True
+    enabled: InstallsDriver = True
     use_nvidia_driver_crd: Annotated[
         bool,
         About(

@@ -5,7 +5,8 @@ from typing import Annotated
 from libs.policy.kinds.agents import Dra
 from libs.policy.kinds.cluster_policy import PolicyState
 from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
-from libs.policy.kinds.mig import MIG_EFFECT
+from libs.policy.kinds.driver import InstallsDriver
+from libs.policy.kinds.mig import DividesGpus
 from libs.policy.shapes import About, PolicyStruct
 
 WITH_DRIVER = "together with the driver, if spec.driver.enabled"
@@ -14,13 +15,7 @@ WITH_DRIVER = "together with the driver, if spec.driver.enabled"
 class HostDriver(PolicyStruct, frozen=True, kw_only=True):
     """A driver that the driver agent installs on the host."""
 
-    enabled: Annotated[
-        bool,
-        About(
-            "Whether the driver is installed.",
-            effect="false: drivers count as pre-installed; they are validated and never changed",
-        ),
-    ] = True
+    enabled: InstallsDriver = True
     version: Annotated[
         str,
         About(
@@ -67,13 +62,7 @@ class HostDevicePlugin(PolicyStruct, frozen=True, kw_only=True):
 class HostMigManager(PolicyStruct, frozen=True, kw_only=True):
     """MIG changes on nodes."""
 
-    enabled: Annotated[
-        bool,
-        About(
-            "Whether MIG layouts are applied to nodes.",
-            effect=f"{MIG_EFFECT}; false: labels about MIG are left alone",
-        ),
-    ] = True
+    enabled: DividesGpus = True
 
 
 class GpuClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):

@@ -11,7 +11,14 @@ NO_MIG_DEFAULT = (
     " label to all-disabled where MIG is to be off"
 )
 WITH_REBOOT = "WITH_REBOOT"
-MIG_EFFECT = "true: the GPUs of a node are divided as its label nvidia.com/mig.config says"
+DividesGpus = Annotated[
+    bool,
+    About(
+        "Whether MIG layouts are applied to nodes.",
+        effect="true: the GPUs of a node are divided as its label nvidia.com/mig.config says;"
+        " false: labels about MIG are left alone",
+    ),
+]
 NO_GPU_CLIENTS = "the driver agent itself finds the processes that use a GPU"
 
 
@@ -68,13 +75,7 @@ class GpuClientsConfig(PolicyStruct, frozen=True, kw_only=True):
 class MigManager(AgentSection, frozen=True, kw_only=True):
     """MIG changes on nodes, made by the driver agent."""
 
-    enabled: Annotated[
-        bool,
-        About(
-            "Whether MIG layouts are applied to nodes.",
-            effect=f"{MIG_EFFECT}; false: labels about MIG are left alone",
-        ),
-    ] = True
+    enabled: DividesGpus = True
     env: Annotated[
         tuple[EnvVar, ...],
         About(

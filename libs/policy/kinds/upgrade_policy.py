@@ -1,13 +1,18 @@
 """`upgradePolicy`: how the nodes of a pool are upgraded to another driver."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from libs.policy.shapes import About, IntOrString, PolicyStruct
 
-_WITHOUT_CONTROLLER: Final = (
-    "false: a node that has a driver keeps it until somebody deletes its driver pod, and is then"
-    " upgraded; nodes in flight finish"
-)
+AutoUpgrade = Annotated[
+    bool,
+    About(
+        "Whether nodes are upgraded to a new driver automatically.",
+        effect="false: a node that has a driver keeps it until somebody deletes its driver pod, and"
+        " is then upgraded; nodes in flight finish",
+        stored=True,
+    ),
+]
 
 
 class PodDeletion(PolicyStruct, frozen=True, kw_only=True):
@@ -83,14 +88,7 @@ class WaitForCompletion(PolicyStruct, frozen=True, kw_only=True):
 class UpgradePolicy(PolicyStruct, frozen=True, kw_only=True):
     """How many nodes are upgraded at a time, and how their pods are removed."""
 
-    auto_upgrade: Annotated[
-        bool,
-        About(
-            "Whether nodes are upgraded to a new driver automatically.",
-            effect=_WITHOUT_CONTROLLER,
-            stored=True,
-        ),
-    ] = False
+    auto_upgrade: AutoUpgrade = False
     max_parallel_upgrades: Annotated[
         int,
         About(
@@ -122,11 +120,4 @@ class UpgradePolicy(PolicyStruct, frozen=True, kw_only=True):
 class AutoUpgradePolicy(UpgradePolicy, frozen=True, kw_only=True):
     """An upgrade policy with automatic upgrades on by default."""
 
-    auto_upgrade: Annotated[
-        bool,
-        About(
-            "Whether nodes are upgraded to a new driver automatically.",
-            effect=_WITHOUT_CONTROLLER,
-            stored=True,
-        ),
-    ] = True
+    auto_upgrade: AutoUpgrade = True

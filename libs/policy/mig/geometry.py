@@ -8,7 +8,8 @@ import msgspec
 
 from libs.contracts.commands import GpuGeometry
 from libs.contracts.facts import Gpu
-from libs.policy.findings import Finding, Severity, printable
+from libs.contracts.words import excerpt
+from libs.policy.findings import Finding, Severity
 from libs.policy.mig.profiles import largest_first
 
 NO_DIGEST: Final = "none"
@@ -102,7 +103,7 @@ def remarks(
     ]
     if not waiting:
         return ()
-    names = ", ".join(f"{printable(gpu.uuid)} ({printable(gpu.name)})" for gpu in waiting)
+    names = ", ".join(f"{excerpt(gpu.uuid)} ({excerpt(gpu.name)})" for gpu in waiting)
     found = [
         Finding(
             field=CONFIG_LABEL,
@@ -135,7 +136,7 @@ def _difference(wanted: GpuGeometry, gpu: Gpu | None) -> str | None:
     (found,) = found_geometry([msgspec.structs.replace(gpu, mig_capable=True)])
     is_pending = gpu.mig_pending is not None and gpu.mig_pending != gpu.mig_mode
     pending = f" (MIG {'on' if gpu.mig_pending else 'off'} after a reset)" if is_pending else ""
-    has = printable(describe_geometry(found))
+    has = excerpt(describe_geometry(found))
     return f"{where} has {has}{pending}; {describe_geometry(wanted)} is wanted"
 
 

@@ -20,11 +20,12 @@ from libs.rollout.in_flight.in_flight_node import (
     bus_wait,
     recheck_at,
     state_wait,
-    write_record,
+    write_under_lease,
 )
 from libs.rollout.in_flight.lease_end import fail
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.node_driver import passed_evidence, waits_at_gate
+from libs.rollout.node_writes import NodeChange
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.wait_reasons import ITSELF
 
@@ -109,7 +110,8 @@ def _await_reboot(f: InFlightNode, result: Result) -> NodeOutcome:
     if f.node.mig_state != MigState.REBOOTING or f.record.deadline is not None:
         because = "the GPUs are divided only after a reboot of the node"
         record = replace(f.record, deadline=None, deadline_renewed=False)
-        return write_record(f, record, because, mig_state=MigState.REBOOTING)
+        change = NodeChange(because=because, record=record, mig_state=MigState.REBOOTING)
+        return write_under_lease(f, change)
     detail = f"the node must be rebooted, which Sluice does not do: {result.message}"
     return state_wait(f, WaitCode.REBOOT, detail)
 

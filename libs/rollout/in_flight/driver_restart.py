@@ -27,13 +27,13 @@ from libs.rollout.in_flight.in_flight_node import (
     recheck_at,
     state_wait,
     with_missing_daemon_set,
-    write_record,
+    write_under_lease,
 )
 from libs.rollout.in_flight.lease_end import fail, finish_removal
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import safe_load_to_clear
 from libs.rollout.node_driver import waits_at_gate
-from libs.rollout.node_writes import record_for_restart
+from libs.rollout.node_writes import NodeChange, record_for_restart
 from libs.rollout.views.machine import Component
 from libs.rollout.views.pool import Readiness
 from libs.rollout.wait_reasons import DRIVER_AGENT_LATE, GATE_BLOCKED
@@ -60,7 +60,9 @@ def _restart_driver(f: InFlightNode) -> NodeOutcome:
     if reason := driver_failure(f):
         return fail(f, f"driver-start: {reason}")
     if cleared := safe_load_to_clear(f.node, f.record.label):
-        return write_record(f, f.record, "the driver may load now", cleared=cleared)
+        return write_under_lease(
+            f, NodeChange(because="the driver may load now", record=f.record, cleared=cleared)
+        )
     if division_command(f) is not None and not waits_at_gate(f.new_pod, f.node.gate):
         return _finish(f)
     return _free_devices(f) or _swap(f) or _finish(f)
@@ -288,16 +290,16 @@ def restart_again(f: InFlightNode, because: str) -> Step:
     """Go back to the start of the driver; a deadline that was renewed once is kept."""
     renewed = {"deadline": f.deadline} if f.record.deadline_renewed else {}
     record = record_for_restart(
-        f.node,
+        f,
         f.record,
-        f.pool,
-        f.now,
         old_pod_uid=f.record.old_pod_uid,
         deadline_renewed=True,
         label=booted_label(f),
         **renewed,
     )
-    return write_record(f, record, because, driver_label=record.label)
+    return write_under_lease(
+        f, NodeChange(because=because, record=record, driver_label=record.label)
+    )
 
 
 def booted_label(f: InFlightNode) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.words import first_few
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits, slots
 from libs.rollout.decision import EvictPods, NodeOutcome, PodRef, Step, Wait
@@ -16,13 +17,14 @@ from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     enter_state,
     state_wait,
-    write_record,
+    write_under_lease,
 )
 from libs.rollout.in_flight.lease_end import fail, release
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import start
+from libs.rollout.node_writes import NodeChange
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
-from libs.rollout.wait_reasons import ITSELF, POD_OWNERS, first_few
+from libs.rollout.wait_reasons import ITSELF, POD_OWNERS
 
 
 class _Pods(msgspec.Struct, frozen=True):
@@ -48,7 +50,9 @@ def restore_cordon(f: InFlightNode) -> Step | None:
     if f.node.cordoned or not f.needs_cordon:
         return None
     because = "the node was uncordoned during its upgrade: cordoned again"
-    return write_record(f, f.record, because, initially_cordoned=False)
+    return write_under_lease(
+        f, NodeChange(because=because, record=f.record, initially_cordoned=False)
+    )
 
 
 def evict_pods(f: InFlightNode) -> NodeOutcome:

@@ -1,39 +1,24 @@
 """A node under an upgrade lease, and the waits and writes that all its states share."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.rollout import limits, wait_reasons
+from libs.rollout.cordons import needs_cordon
 from libs.rollout.decision import NodeOutcome, Notice, NoticeKind, Step, Wait
-from libs.rollout.node_writes import needs_cordon, record_in_state, unchanged_cordon, write_step
+from libs.rollout.node_case import NodeCase
+from libs.rollout.node_writes import NodeChange, record_in_state, write_step
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
-from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.views.pool import Build, PoolView, Readiness
-
-ENDED_BY_REPORT: Final = frozenset(
-    {UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED}
-)
-"""States that end with a report of an agent: bus outages extend their deadlines."""
-
-DEFAULT_CODES: Final[Mapping[str, WaitCode]] = {
-    UpgradeState.WAIT_FOR_JOBS_REQUIRED: WaitCode.JOBS,
-    UpgradeState.POD_DELETION_REQUIRED: WaitCode.EVICTION,
-    UpgradeState.DRAIN_REQUIRED: WaitCode.EVICTION,
-    UpgradeState.POD_RESTART_REQUIRED: WaitCode.UNLOAD,
-    UpgradeState.VALIDATION_REQUIRED: WaitCode.VALIDATION,
-}
-"""The wait code of a state where nothing more specific is known."""
+from libs.rollout.views.node import NodeField
+from libs.rollout.views.pool import Build, Readiness
 
 
-class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
-    node: NodeView
-    pool: PoolView
-    now: Instant
+class InFlightNode(NodeCase, frozen=True, kw_only=True):
+    """A node under an upgrade lease, with what its states are decided on."""
+
     record: NodeRecord
     """Its token is that of the lease, and of every op under it."""
     lease: NodeLease
@@ -50,10 +35,9 @@ class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
     """The driver pod that this operation should end with."""
 
 
-def in_flight_node(
-    node: NodeView, pool: PoolView, record: NodeRecord, lease: NodeLease, now: Instant
-) -> InFlightNode:
-    reported = record.state in ENDED_BY_REPORT
+def in_flight_node(case: NodeCase, record: NodeRecord, lease: NodeLease) -> InFlightNode:
+    node, pool, now = case.node, case.pool, case.now
+    reported = limits.IN_FLIGHT[record.state].ends_by_report
     deadline = limits.effective_deadline(record, pool, now, reported=reported)
     new_pods = [pod for pod in node.driver_pods if not is_old_pod(record, pod)]
     return InFlightNode(
@@ -131,47 +115,22 @@ def bus_wait(f: InFlightNode) -> Wait:
     return wait_reasons.wait(WaitCode.BUS, detail, f.now)
 
 
-def enter_state(
-    f: InFlightNode,
-    state: UpgradeState,
-    because: str,
-    *,
-    driver_label: str | None = None,
-    cleared: tuple[str, ...] = (),
-    **changes: Any,
-) -> Step:
+def enter_state(f: InFlightNode, state: UpgradeState, because: str, **changes: Any) -> Step:
     """Write the next state."""
-    record = record_in_state(state, f.record, f.node, f.pool, f.now, **changes)
-    return write_record(f, record, because, driver_label=driver_label, cleared=cleared)
+    record = record_in_state(f, state, f.record, **changes)
+    return write_under_lease(f, NodeChange(because=because, record=record))
 
 
-def write_record(
-    f: InFlightNode,
-    record: NodeRecord,
-    because: str,
-    *,
-    driver_label: str | None = None,
-    mig_state: str | None = None,
-    initially_cordoned: bool | None = None,
-    cleared: tuple[str, ...] = (),
-) -> Step:
-    """Write under the lease; the cordon stays, or is restored."""
-    taint = taint_wait(f)
-    if taint is not None:
+def write_under_lease(f: InFlightNode, change: NodeChange) -> Step:
+    """Write while the operation goes on; a removed cordon is restored.
+
+    Without it new pods would come to a node whose driver is about to be unloaded.
+    """
+    if taint := taint_wait(f):
         return taint
-    return write_step(
-        f.node,
-        record,
-        f.now,
-        because=because,
-        lease=f.lease,
-        cordon=True if f.needs_cordon else unchanged_cordon(f.node),
-        driver_label=driver_label,
-        mig_state=mig_state,
-        initially_cordoned=initially_cordoned,
-        cleared=cleared,
-        notes=_cordon_notes(f),
-    )
+    if f.needs_cordon:
+        change = replace(change, cordon=True, notes=_cordon_notes(f))
+    return write_step(f, change)
 
 
 def taint_wait(f: InFlightNode) -> Step | None:
@@ -182,13 +141,13 @@ def taint_wait(f: InFlightNode) -> Step | None:
     if f.now.at >= settled_at:
         return None
     detail = "waiting for the node lifecycle controller to add the taint of the cordon"
-    code = DEFAULT_CODES.get(f.record.state, WaitCode.EVICTION)
+    code = limits.IN_FLIGHT[f.record.state].waits_for
     wait = state_wait(f, code, detail, who=wait_reasons.ITSELF, until=settled_at)
     return Step(actions=(), because=detail, wait=wait, wake_at=settled_at)
 
 
 def _cordon_notes(f: InFlightNode) -> tuple[Notice, ...]:
-    if f.node.cordoned or not f.needs_cordon:
+    if f.node.cordoned:
         return ()
     manager = f.node.last_managers.get(NodeField.CORDON, "")
     message = f"{manager or 'an unknown manager'} uncordoned the node during its upgrade"

@@ -7,6 +7,7 @@ agent could still open the gate (docs/states.md#leaving).
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from libs.contracts.commands import CommandKind, Idle
@@ -20,7 +21,9 @@ from libs.contracts.node import (
     WaitCode,
 )
 from libs.contracts.reports import Evidence
+from libs.contracts.words import first_few
 from libs.rollout import limits, slots
+from libs.rollout.cordons import cordon_at_release, is_only_our_cordon
 from libs.rollout.decision import (
     Action,
     EvictPods,
@@ -31,26 +34,18 @@ from libs.rollout.decision import (
     WriteSlot,
 )
 from libs.rollout.in_flight.in_flight_node import (
-    DEFAULT_CODES,
     InFlightNode,
     bus_wait,
     recheck_at,
     state_wait,
     taint_wait,
-    write_record,
+    write_under_lease,
 )
 from libs.rollout.mig_at_rest import mig_state_at_rest
 from libs.rollout.node_driver import current_run
-from libs.rollout.node_writes import (
-    cordon_at_release,
-    is_only_our_cordon,
-    taints_without,
-    unchanged_cordon,
-    updated_record,
-    write_step,
-)
+from libs.rollout.node_writes import NodeChange, taints_without, updated_record, write_step
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.wait_reasons import DRIVER_AGENT_LATE, first_few
+from libs.rollout.wait_reasons import DRIVER_AGENT_LATE
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
@@ -127,17 +122,18 @@ def _release_node(
 ) -> Step:
     known = record is not None and record.state == UpgradeState.UPGRADE_DONE
     return taint_wait(f) or write_step(
-        f.node,
-        record,
-        f.now,
-        because=because if taints is None else f"{because}; its startup taint is removed",
-        lease=None,
-        taints=taints,
-        cordon=cordon_at_release(f.node, f.record, proven=proven),
-        initially_cordoned=None if f.record.unproven and not proven else False,
-        mig_state=mig_state_at_rest(f.node, record) if known and record is not None else None,
-        cleared=_initial_state(f.node) if proven or not f.record.unproven else (),
-        before=(*before, *_cancel_evictions(f)),
+        f,
+        NodeChange(
+            because=because if taints is None else f"{because}; its startup taint is removed",
+            record=record,
+            lease=None,
+            taints=taints,
+            cordon=cordon_at_release(f.node, f.record, proven=proven),
+            initially_cordoned=None if f.record.unproven and not proven else False,
+            mig_state=mig_state_at_rest(f.node, record) if known and record is not None else None,
+            cleared=_initial_state(f.node) if proven or not f.record.unproven else (),
+            before=(*before, *_cancel_evictions(f)),
+        ),
     )
 
 
@@ -201,9 +197,8 @@ def is_releasing(f: InFlightNode) -> bool:
 def _released(f: InFlightNode, reason: str, *, back_off: bool, **changes: str) -> Step:
     cordon = cordon_at_release(f.node, f.record, proven=False)
     record = updated_record(
+        f,
         f.record,
-        f.node,
-        f.now,
         state=UpgradeState.UPGRADE_REQUIRED,
         operation=None,
         attempt=max(0, f.record.attempt - 1),
@@ -241,12 +236,13 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
         because = f"the upgrade fails: {cause}"
         if f.record.cause == cause:
             return Step(actions=(idle,), because=because)
-        return _append_actions(write_record(f, replace(f.record, cause=cause), because), (idle,))
+        change = NodeChange(because=because, record=replace(f.record, cause=cause))
+        return _append_actions(write_under_lease(f, change), (idle,))
     answered = driver.slot is not None and slots.command_result(driver, driver.slot) is not None
     if answered or driver.is_silent(f.now.at):
         return _failed(f, f.record.cause)
     detail = f"the upgrade failed; waiting for the driver agent to stop: {f.record.cause}"
-    code = DEFAULT_CODES.get(f.record.state, WaitCode.GATE)
+    code = limits.IN_FLIGHT[f.record.state].waits_for
     wait = state_wait(f, code, detail, who=DRIVER_AGENT_LATE, until=driver.silent_at)
     return recheck_at(wait, driver.silent_at, f.now)
 
@@ -278,13 +274,12 @@ def is_failing(f: InFlightNode) -> bool:
 
 
 def _failed(f: InFlightNode, cause: str) -> Step:
-    node, record = f.node, f.record
+    record = f.record
     changed = record.started or record.operation is Operation.VALIDATE
-    run = current_run(node, f.pool)
+    run = current_run(f)
     failed = updated_record(
+        f,
         record,
-        node,
-        f.now,
         state=UpgradeState.UPGRADE_FAILED,
         cause=cause,
         deadline=None,
@@ -297,14 +292,15 @@ def _failed(f: InFlightNode, cause: str) -> Step:
     if taint is not None:
         return taint
     written = write_step(
-        node,
-        failed,
-        f.now,
-        because=f"failed: {cause}",
-        lease=None,
-        cordon=unchanged_cordon(node) if record.operation is Operation.VALIDATE else True,
-        mig_state=MigState.FAILED if record.operation is Operation.MIG else None,
-        before=_cancel_evictions(f),
+        f,
+        NodeChange(
+            because=f"failed: {cause}",
+            record=failed,
+            lease=None,
+            cordon=UNSET if record.operation is Operation.VALIDATE else True,
+            mig_state=MigState.FAILED if record.operation is Operation.MIG else None,
+            before=_cancel_evictions(f),
+        ),
     )
     return _append_actions(written, _idle_commands(f, slots.QUIESCED))
 

@@ -14,7 +14,7 @@ from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step
 from libs.rollout.in_flight.driver_restart import booted_label, pod_restart, restart_again
 from libs.rollout.in_flight.eviction import drain, pod_deletion, wait_for_jobs
-from libs.rollout.in_flight.in_flight_node import InFlightNode, in_flight_node, write_record
+from libs.rollout.in_flight.in_flight_node import InFlightNode, in_flight_node, write_under_lease
 from libs.rollout.in_flight.lease_end import (
     AGENT_SILENT_REASON,
     NOT_READY_REASON,
@@ -24,11 +24,10 @@ from libs.rollout.in_flight.lease_end import (
     release,
 )
 from libs.rollout.in_flight.validation import validation
-from libs.rollout.node_writes import current_record, record_in_state, upgrade_lease
+from libs.rollout.node_case import NodeCase
+from libs.rollout.node_writes import NodeChange, record_in_state
 from libs.rollout.persons_lease import claimed_by
-from libs.rollout.views.fleet import Instant
-from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import Build, PoolView, Readiness
+from libs.rollout.views.pool import Build, Readiness
 
 STATES: Final[Mapping[str, Callable[[InFlightNode], NodeOutcome]]] = {
     UpgradeState.WAIT_FOR_JOBS_REQUIRED: wait_for_jobs,
@@ -39,13 +38,13 @@ STATES: Final[Mapping[str, Callable[[InFlightNode], NodeOutcome]]] = {
 }
 
 
-def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+def step_in_flight(case: NodeCase) -> NodeOutcome:
     """Return what to do now about a node under an upgrade lease, or what it waits for."""
-    record, lease = current_record(node), upgrade_lease(node)
+    record, lease = case.record, case.node.upgrade_lease
     if record is None or lease is None or record.state not in STATES:
         detail = "the node has an upgrade lease, but no record of what is in progress"
-        return wait_reasons.wait(WaitCode.RECORD_LOST, detail, now)
-    f = in_flight_node(node, pool, record, lease, now)
+        return wait_reasons.wait(WaitCode.RECORD_LOST, detail, case.now)
+    f = in_flight_node(case, record, lease)
     if is_failing(f):
         return _renew_epochs(f) or fail(f, record.cause)
     irreversible = record.started or record.operation is Operation.VALIDATE
@@ -151,7 +150,8 @@ def _retarget(f: InFlightNode) -> Step | None:
         back_off_until=0.0,
         back_off_seconds=0.0,
     )
-    return write_record(f, record, f"the policy was edited: the target is now {target}")
+    because = f"the policy was edited: the target is now {target}"
+    return write_under_lease(f, NodeChange(because=because, record=record))
 
 
 def _follow_variant(f: InFlightNode) -> Step | None:
@@ -160,9 +160,8 @@ def _follow_variant(f: InFlightNode) -> Step | None:
     if build is None or build.label == f.record.label:
         return None
     record = replace(f.record, label=build.label)
-    return write_record(
-        f, record, f"the node now runs {f.node.variant}: it needs another build of the same target"
-    )
+    because = f"the node now runs {f.node.variant}: it needs another build of the same target"
+    return write_under_lease(f, NodeChange(because=because, record=record))
 
 
 def handle_reboot(f: InFlightNode) -> Step | None:
@@ -187,14 +186,12 @@ def _renew_deadline(f: InFlightNode) -> Step | None:
     full = limits.deadline(state, f.pool, f.now)
     deadline = f.deadline if renewed else full
     record = record_in_state(
+        f,
         state,
         f.record,
-        f.node,
-        f.pool,
-        f.now,
         label=label,
         deadline=deadline,
         deadline_renewed=True,
     )
     because = "the node was rebooted: the time limit of its state starts again, once"
-    return write_record(f, record, because, driver_label=label)
+    return write_under_lease(f, NodeChange(because=because, record=record, driver_label=label))

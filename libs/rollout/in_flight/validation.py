@@ -27,7 +27,7 @@ from libs.rollout.in_flight.in_flight_node import (
     bus_wait,
     recheck_at,
     state_wait,
-    write_record,
+    write_under_lease,
 )
 from libs.rollout.in_flight.lease_end import fail, finish_upgrade
 from libs.rollout.in_flight.validation_inputs import (
@@ -40,6 +40,7 @@ from libs.rollout.in_flight.validation_inputs import (
 )
 from libs.rollout.in_flight.validation_pod import confirm_by_pod, with_pod_step
 from libs.rollout.node_driver import DriverRun, fits_runtime
+from libs.rollout.node_writes import NodeChange
 
 _RESUMED = frozenset(slots.QUIESCED) - {slots.VALIDATOR}
 """Components that resume by `idle`; the validator by its `validate`."""
@@ -56,7 +57,9 @@ def validation(f: InFlightNode) -> NodeOutcome:
         return fail(f, f"driver-start: {reason}")
     if f.node.safe_load:
         cleared = (SAFE_LOAD_ANNOTATION,)
-        return write_record(f, f.record, "the driver may load now", cleared=cleared)
+        return write_under_lease(
+            f, NodeChange(because="the driver may load now", record=f.record, cleared=cleared)
+        )
     if f.bus_is_down:
         return bus_wait(f)
     run = current_run(f)

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from libs.contracts.node import ValidationPod, WaitCode
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.rollout.decision import NodeOutcome
-from libs.rollout.in_flight.in_flight_node import InFlightNode, state_wait, write_record
+from libs.rollout.in_flight.in_flight_node import InFlightNode, state_wait, write_under_lease
 from libs.rollout.in_flight.lease_end import fail
+from libs.rollout.node_writes import NodeChange
 
 STEP: Final = "workload"
 """The step that the pod is, in the evidence of the node's record."""
@@ -25,7 +26,8 @@ def confirm_by_pod(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     order = str(evidence.order)
     if f.record.validation_pod != order:
         record = replace(f.record, validation_pod=order)
-        return write_record(f, record, "a pod that asks for a GPU has to confirm the validation")
+        because = "a pod that asks for a GPU has to confirm the validation"
+        return write_under_lease(f, NodeChange(because=because, record=record))
     pod = _pod(f, evidence)
     if pod is not None and pod.passed:
         return None

@@ -25,6 +25,7 @@ from libs.contracts.rollout import (
     TargetRecord,
     braked,
 )
+from libs.contracts.words import plural
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
@@ -69,8 +70,7 @@ _ASIDE: Final = (
 
 def proof_text(threshold: int) -> str:
     """Return on how many nodes a driver must be validated, to follow its name."""
-    nodes = "1 node" if threshold == 1 else f"{threshold} nodes"
-    return f"must be validated on {nodes} before the others may start"
+    return f"must be validated on {plural(threshold, 'node')} before the others may start"
 
 
 def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:

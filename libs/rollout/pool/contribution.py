@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState
 from libs.contracts.rollout import InFlight
+from libs.rollout.cordons import NON_DISRUPTIVE
 from libs.rollout.node_driver import is_joining, is_occupied, starts_by_hand
-from libs.rollout.node_writes import ENGINE_OWNERS, NON_DISRUPTIVE, current_record, upgrade_lease
-from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.node import ENGINE_OWNERS, NodeField, NodeView
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
 _NEVER_DONE: Final = frozenset({Operation.BRING_UP, Operation.TAKE_OVER})
@@ -103,10 +103,10 @@ def contribution_of(
     node: NodeView, entry: InFlight | None, pool: str, now: float
 ) -> NodeContribution:
     """Return the contribution of the node to this pool; `entry` is its entry in the Rollout."""
-    record = current_record(node)
+    record = node.current_record
     is_of_pool = record is None or record.pool == pool or not record.pool
     present = node.pool == pool
-    lease = upgrade_lease(node) if is_of_pool and node.lease is not None else None
+    lease = node.upgrade_lease if is_of_pool and node.lease is not None else None
     failed_on = ""
     if record is not None and record.started and not record.outside and record.pool == pool:
         failed_on = record.target if record.state == _FAILED and not record.unbegun else ""

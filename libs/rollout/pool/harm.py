@@ -5,12 +5,12 @@ accepts another number of failures.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 from msgspec.structs import replace
 
 from libs.contracts.rollout import RolloutSpec, TargetRecord, Vanished
+from libs.contracts.words import clock_time, first_few, plural
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.shapes import scaled_value
 
@@ -109,23 +109,14 @@ def halted_reason(record: TargetRecord) -> str:
         return ""
     accepted = f" {record.threshold}, {record.accepted} accepted" if record.accepted else ""
     limit = f"the limit is {allowance(record)} (failureThreshold{accepted})"
-    failed = [f"{_nodes(len(record.failed))} failed"] if record.failed else []
+    failed = [f"{plural(len(record.failed), 'node')} failed"] if record.failed else []
     if record.is_halted_by_vanished:
         gone = [each for uid, each in record.vanished.items() if uid not in record.failed]
-        names = "; ".join(
-            f"{each.node}, in flight since {_clock(each.since)}" for each in gone[:_NAMED]
-        )
-        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
-        failed.append(f"{_nodes(len(gone))} vanished while the driver was changed ({names}{more})")
+        since = (f"{each.node}, in flight since {clock_time(each.since)} UTC" for each in gone)
+        names = first_few(since, _NAMED, between="; ")
+        nodes = plural(len(gone), "node")
+        failed.append(f"{nodes} vanished while the driver was changed ({names})")
     return f"by Sluice, as {' and '.join(failed)} and {limit}"
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
-
-
-def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def last_good(targets: dict[str, TargetRecord]) -> str:

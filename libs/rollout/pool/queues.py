@@ -6,13 +6,12 @@ returned thus changes the heads of a few queues, never every node.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from libs.contracts.node import Operation, WaitCode
-from libs.contracts.numbers import parse_count
+from libs.contracts.numbers import parse_version
+from libs.rollout.cordons import NON_DISRUPTIVE
 from libs.rollout.decision import Candidate, Wait
-from libs.rollout.node_writes import NON_DISRUPTIVE, current_record
 from libs.rollout.pool.contribution import NodeContribution
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.preflight import PreflightPhase, PreflightStatus, preflight_status
@@ -41,7 +40,7 @@ class Rank(NamedTuple):
 
 
 def rank(node: NodeView, candidate: Candidate) -> Rank:
-    record, usage, loaded = current_record(node), node.usage, node.loaded
+    record, usage, loaded = node.current_record, node.usage, node.loaded
     pods = 0 if usage is None else len(usage.pods)
     return Rank(
         node.upgrade_last,
@@ -49,14 +48,9 @@ def rank(node: NodeView, candidate: Candidate) -> Rank:
         not candidate.outside,
         usage is None or pods > 0 or usage.host_processes > 0,
         pods,
-        () if loaded is None else _version(loaded.version),
+        () if loaded is None else parse_version(loaded.version),
         node.name,
     )
-
-
-@lru_cache(maxsize=256)
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(parse_count(part) or 0 for part in text.split("."))
 
 
 _T = TypeVar("_T", Rank, tuple[float, str])

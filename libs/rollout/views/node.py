@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -48,6 +49,9 @@ class NodeField(StrEnum):
 
 
 _TAINTS = NodeField.TAINTS
+
+ENGINE_OWNERS: Final = frozenset({LeaseOwner.UPGRADE, LeaseOwner.MIG})
+"""The owners of leases that the engine takes and ends. Another owner's node is left alone."""
 
 
 class MalformedAnnotation(msgspec.Struct, frozen=True):
@@ -156,6 +160,27 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     still be carried out."""
     last_wait: Wait | None = None
     """The wait after the last decision."""
+
+    # A Node that is created anew under its old name may come with the annotations of the old one,
+    # as from a backup. They say nothing about this machine: tokens begin again, and no driver runs.
+
+    @property
+    def current_record(self) -> NodeRecord | None:
+        """The record, unless it belongs to an earlier Node of the same name."""
+        record = self.record
+        return record if isinstance(record, NodeRecord) and record.node_uid == self.uid else None
+
+    @property
+    def current_lease(self) -> NodeLease | None:
+        """The lease, unless it belongs to an earlier Node of the same name."""
+        lease = self.lease
+        return lease if isinstance(lease, NodeLease) and lease.node_uid == self.uid else None
+
+    @property
+    def upgrade_lease(self) -> NodeLease | None:
+        """The lease, if the engine owns it."""
+        lease = self.current_lease
+        return lease if lease and lease.owner in ENGINE_OWNERS else None
 
     def is_owned(self, field: NodeField) -> bool:
         return MANAGER in self.field_managers.get(field, ())

@@ -11,5 +11,6 @@ await machine.reboot(kernel=...)             kills all agents of the machine
 assert machine.incidents == ()               incidents must never happen
 
 Agents pass `InlineOffload` on the virtual loop and a threaded one in a process. The time of kernel
-calls passes inside `host.offload.do`; the world's model gives it. A root in memory (/dev/shm) is several times as fast as one on a disk.
+calls passes inside `host.offload.do`; the world's model gives it. A root in memory (/dev/shm) is
+several times as fast as one on a disk.
 """

@@ -1,225 +1,63 @@
-"""The structures that NVML's calls exchange with their callers; those about MIG: `abi_mig`."""
+"""The structures that NVML's calls exchange with their callers: those of pynvml.
+
+The library sees them in C by names of ours, and their fields by NVIDIA's names in snake case. They
+are made of what pynvml says, which agents use: a copy of it could differ.
+"""
 
 import ctypes
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Any, Final
 
-from libs.testing.nvml.structures import (
-    I32,
-    I64,
-    U32,
-    U64,
-    Double,
-    Pointer,
-    String,
-    Text16,
-    Text32,
-    Uuid,
-    structure,
-)
-
-
-@structure
-class PciInfo(ctypes.Structure):
-    __slots__ = ()
-    bus_id_legacy: Text16
-    domain: U32
-    bus: U32
-    device: U32
-    device_id: U32
-    subsystem_id: U32
-    bus_id: Text32
-
-
-@structure
-class MemoryInfo(ctypes.Structure):
-    __slots__ = ()
-    total: U64
-    free: U64
-    used: U64
-
-
-@structure
-class MemoryInfoV2(ctypes.Structure):
-    __slots__ = ()
-    version: U32
-    total: U64
-    reserved: U64
-    free: U64
-    used: U64
-
-
-@structure
-class UtilizationRates(ctypes.Structure):
-    __slots__ = ()
-    gpu: U32
-    memory: U32
-
-
-@structure
-class TemperatureV1(ctypes.Structure):
-    __slots__ = ()
-    version: U32
-    sensor: U32
-    temperature: I32
-
-
-@structure
-class FieldValue(ctypes.Structure):
-    """`value` holds a number of the type `value_type`."""
-
-    __slots__ = ()
-    field_id: U32
-    scope_id: U32
-    timestamp: I64
-    latency: I64
-    value_type: U32
-    result: U32
-    value: U64
-
-
-@structure
-class EventData(ctypes.Structure):
-    __slots__ = ()
-    device: Pointer
-    type: U64
-    data: U64
-    gpu_instance: U32
-    compute_instance: U32
-
-
-@structure
-class EccErrorCounts(ctypes.Structure):
-    __slots__ = ()
-    l1_cache: U64
-    l2_cache: U64
-    device_memory: U64
-    register_file: U64
-
-
-@structure
-class SramEccStatusV1(ctypes.Structure):
-    __slots__ = ()
-    version: U32
-    aggregate_parity: U64
-    aggregate_sec_ded: U64
-    aggregate_corrected: U64
-    volatile_parity: U64
-    volatile_sec_ded: U64
-    volatile_corrected: U64
-    bucket_l2: U64
-    bucket_sm: U64
-    bucket_pcie: U64
-    bucket_mcu: U64
-    bucket_other: U64
-    threshold_exceeded: U32
-
-
-@structure
-class RowRemapperHistogram(ctypes.Structure):
-    __slots__ = ()
-    maximum: U32
-    high: U32
-    partial: U32
-    low: U32
-    none: U32
-
-
-@structure
-class ProcessInfo(ctypes.Structure):
-    __slots__ = ()
-    pid: U32
-    used_memory: U64
-    gpu_instance: U32
-    compute_instance: U32
-
-
-@structure
-class FabricInfo(ctypes.Structure):
-    __slots__ = ()
-    cluster_uuid: Uuid
-    status: U32
-    clique: U32
-    state: U32
-
-
-@structure
-class FabricInfoV2(ctypes.Structure):
-    __slots__ = ()
-    version: U32
-    cluster_uuid: Uuid
-    status: U32
-    clique: U32
-    state: U32
-    health_mask: U32
-
-
-@structure
-class FabricInfoV3(ctypes.Structure):
-    __slots__ = ()
-    version: U32
-    cluster_uuid: Uuid
-    status: U32
-    clique: U32
-    state: U32
-    health_mask: U32
-    health_summary: Annotated[int, ctypes.c_uint8]
+from libs.host.gpus.reading import nvml
+from libs.testing.nvml.structures import I32, U32, Pointer, structure
 
 
 @structure
 class GridLicensableFeatures(ctypes.Structure):
     """Followed by as many features as `count` says."""
 
-    __slots__ = ()
     supported: I32
     count: U32
-
-
-@structure
-class GpmSupport(ctypes.Structure):
-    __slots__ = ()
-    version: U32
-    supported: U32
-
-
-@structure
-class GpmMetric(ctypes.Structure):
-    __slots__ = ()
-    id: U32
-    result: U32
-    value: Double
-    short_name: String
-    long_name: String
-    unit: String
 
 
 @structure
 class GpmMetricsGet(ctypes.Structure):
     """Followed by as many `GpmMetric` as `count` says; how many fit differs between releases."""
 
-    __slots__ = ()
     version: U32
     count: U32
     first: Pointer
     second: Pointer
 
 
-STRUCTURES: tuple[type[ctypes.Structure], ...] = (
-    PciInfo,
-    MemoryInfo,
-    MemoryInfoV2,
-    UtilizationRates,
-    TemperatureV1,
-    FieldValue,
-    EventData,
-    EccErrorCounts,
-    SramEccStatusV1,
-    RowRemapperHistogram,
-    ProcessInfo,
-    FabricInfo,
-    FabricInfoV2,
-    FabricInfoV3,
-    GridLicensableFeatures,
-    GpmSupport,
-    GpmMetric,
-    GpmMetricsGet,
-)
+STRUCTURES: Final[Mapping[str, Any]] = {
+    "pci_info": nvml.nvmlPciInfo_t,
+    "memory_info": nvml.c_nvmlMemory_t,
+    "memory_info_v2": nvml.c_nvmlMemory_v2_t,
+    "utilization_rates": nvml.c_nvmlUtilization_t,
+    "temperature_v1": nvml.c_nvmlTemperature_v1_t,
+    "field_value": nvml.c_nvmlFieldValue_t,
+    "event_data": nvml.c_nvmlEventData_t,
+    "ecc_error_counts": nvml.c_nvmlEccErrorCounts_t,
+    "sram_ecc_status_v1": nvml.c_nvmlEccSramErrorStatus_v1_t,
+    "row_remapper_histogram": nvml.c_nvmlRowRemapperHistogramValues,
+    "process_info": nvml.c_nvmlProcessInfo_v3_t,
+    "fabric_info": nvml.c_nvmlGpuFabricInfo_t,
+    "fabric_info_v2": nvml.c_nvmlGpuFabricInfo_v2_t,
+    "fabric_info_v3": nvml.c_nvmlGpuFabricInfo_v3_t,
+    "gpm_support": nvml.c_nvmlGpmSupport_t,
+    "gpm_metric_info": nvml.c_metricInfo_t,
+    "gpm_metric": nvml.c_nvmlGpmMetric_t,
+    "device_attributes": nvml.c_nvmlDeviceAttributes,
+    "placement": nvml.c_nvmlGpuInstancePlacement_t,
+    "compute_placement": nvml.c_nvmlComputeInstancePlacement_t,
+    "gpu_instance_info": nvml.c_nvmlGpuInstanceInfo_t,
+    "gpu_instance_profile": nvml.c_nvmlGpuInstanceProfileInfo_t,
+    "gpu_instance_profile_v2": nvml.c_nvmlGpuInstanceProfileInfo_v2_t,
+    "compute_instance_info": nvml.c_nvmlComputeInstanceInfo_t,
+    "compute_instance_profile": nvml.c_nvmlComputeInstanceProfileInfo_t,
+    "compute_instance_profile_v2": nvml.c_nvmlComputeInstanceProfileInfo_v2_t,
+    "grid_licensable_features": GridLicensableFeatures,
+    "gpm_metrics_get": GpmMetricsGet,
+}
+"""By name in C."""

@@ -52,4 +52,4 @@ def header() -> str:
         "static inline const char *cuda_result_name(int code)\n{\n    switch (code) {\n"
         f"{cases}    default: return 0;\n    }}\n}}\n"
     )
-    return c_header(enums=[CudaResult], constants=_CONSTANTS, structures=()) + names
+    return c_header(enums=[CudaResult], constants=_CONSTANTS, structures={}) + names

@@ -4,10 +4,19 @@ import ctypes
 import hashlib
 from typing import Annotated
 
-from libs.testing.nvml import abi, abi_mig, layout_gpu, layout_mig
+from libs.testing.nvml import abi, layout_gpu, layout_mig
 from libs.testing.nvml.codes import ENUMS
 from libs.testing.nvml.layout_gpu import Gpu
-from libs.testing.nvml.structures import I32, U32, U64, Text64, Text256, c_header, structure
+from libs.testing.nvml.structures import (
+    I32,
+    U32,
+    U64,
+    Text64,
+    Text256,
+    by_name,
+    c_header,
+    structure,
+)
 
 VARIABLE = "STAND_IN_NVML"
 """The environment variable that names the library's state file."""
@@ -25,7 +34,6 @@ FOREVER = 0xFFFFFFFFFFFFFFFF
 
 @structure
 class Event(ctypes.Structure):
-    __slots__ = ()
     gpu: U32
     gpu_instance: U32
     compute_instance: U32
@@ -37,7 +45,6 @@ class Event(ctypes.Structure):
 class Fault(ctypes.Structure):
     """A function that returns `result` instead of an answer."""
 
-    __slots__ = ()
     function: Text64
     gpu: U32
     result: U32
@@ -45,7 +52,6 @@ class Fault(ctypes.Structure):
 
 @structure
 class Machine(ctypes.Structure):
-    __slots__ = ()
     layout: U64
     """`DIGEST`, by which the library recognises a file that it can read."""
     driver_loaded: U32
@@ -64,15 +70,10 @@ class Machine(ctypes.Structure):
     gpus: Annotated[ctypes.Array[Gpu], Gpu * MAX_GPUS]
 
 
-_STRUCTURES: tuple[type[ctypes.Structure], ...] = (
-    *abi.STRUCTURES,
-    *abi_mig.STRUCTURES,
-    *layout_mig.STRUCTURES,
-    *layout_gpu.STRUCTURES,
-    Event,
-    Fault,
-    Machine,
-)
+_STRUCTURES = {
+    **abi.STRUCTURES,
+    **by_name(*layout_mig.STRUCTURES, *layout_gpu.STRUCTURES, Event, Fault, Machine),
+}
 
 _CONSTANTS = {
     "STATE_VARIABLE": f'"{VARIABLE}"',

@@ -25,7 +25,6 @@ MAX_VIOLATIONS = 6
 class Identity(ctypes.Structure):
     """What the product is, and its place in the machine."""
 
-    __slots__ = ()
     name: Text96
     uuid: Text64
     serial: Text32
@@ -48,7 +47,6 @@ class Identity(ctypes.Structure):
 
 @structure
 class Limits(ctypes.Structure):
-    __slots__ = ()
     graphics_clock_mhz: U32
     sm_clock_mhz: U32
     memory_clock_mhz: U32
@@ -67,7 +65,6 @@ class Limits(ctypes.Structure):
 class Features(ctypes.Structure):
     """Which of these the product has: 0 or 1."""
 
-    __slots__ = ()
     ecc: U32
     row_remapping: U32
     page_retirement: U32
@@ -79,7 +76,6 @@ class Features(ctypes.Structure):
 
 @structure
 class Readings(ctypes.Structure):
-    __slots__ = ()
     temperature_c: I32
     memory_temperature_c: I32
     power_mw: U32
@@ -113,7 +109,6 @@ class Readings(ctypes.Structure):
 class Profiling(ctypes.Structure):
     """What the GPU's performance monitors measure: percent, and MiB per second."""
 
-    __slots__ = ()
     graphics: Double
     sm: Double
     sm_occupancy: Double
@@ -135,7 +130,6 @@ class Profiling(ctypes.Structure):
 
 @structure
 class EccCounts(ctypes.Structure):
-    __slots__ = ()
     corrected_dram: U64
     corrected_sram: U64
     uncorrected_dram: U64
@@ -144,7 +138,6 @@ class EccCounts(ctypes.Structure):
 
 @structure
 class Health(ctypes.Structure):
-    __slots__ = ()
     condition: U32
     """`Return.SUCCESS`, or what calls for this GPU return, such as `GPU_IS_LOST`."""
     recovery_action: U32
@@ -168,7 +161,6 @@ class Health(ctypes.Structure):
 
 @structure
 class Link(ctypes.Structure):
-    __slots__ = ()
     active: U32
     peer: U32
     """The GPU at the other end, by its index plus one; 0: an NVSwitch."""
@@ -186,7 +178,6 @@ class Link(ctypes.Structure):
 class Links(ctypes.Structure):
     """The NVLinks of a GPU."""
 
-    __slots__ = ()
     count: U32
     version: U32
     speed_mbps: U32
@@ -195,7 +186,6 @@ class Links(ctypes.Structure):
 
 @structure
 class Fabric(ctypes.Structure):
-    __slots__ = ()
     state: U32
     status: U32
     clique: U32
@@ -208,7 +198,6 @@ class Fabric(ctypes.Structure):
 class Process(ctypes.Structure):
     """A process that computes on a GPU."""
 
-    __slots__ = ()
     pid: U32
     gpu_instance: U32
     compute_instance: U32
@@ -217,7 +206,6 @@ class Process(ctypes.Structure):
 
 @structure
 class Gpu(ctypes.Structure):
-    __slots__ = ()
     identity: Annotated[Identity, Identity]
     limits: Annotated[Limits, Limits]
     features: Annotated[Features, Features]

@@ -16,7 +16,6 @@ COMPUTE_SLICES = 7
 class MigProfile(ctypes.Structure):
     """A kind of GPU instance, and where on the GPU it may lie: slices of memory."""
 
-    __slots__ = ()
     constant: U32
     """The number by which NVML's callers ask for it."""
     id: U32
@@ -37,7 +36,6 @@ class MigProfile(ctypes.Structure):
 
 @structure
 class GpuInstance(ctypes.Structure):
-    __slots__ = ()
     serial: U32
     """Never given twice while the machine exists; 0 is an empty place."""
     id: U32
@@ -49,7 +47,6 @@ class GpuInstance(ctypes.Structure):
 
 @structure
 class ComputeInstance(ctypes.Structure):
-    __slots__ = ()
     serial: U32
     id: U32
     gpu_instance: U32
@@ -61,7 +58,6 @@ class ComputeInstance(ctypes.Structure):
 
 @structure
 class Mig(ctypes.Structure):
-    __slots__ = ()
     mode: U32
     pending_mode: U32
     activation: U32

@@ -19,12 +19,11 @@ from libs.testing.nvml.layout import (
     EVERY_GPU,
     FOREVER,
     MAX_EVENTS,
-    MAX_FAULTS,
     NO_INSTANCE,
     VARIABLE,
     Machine,
 )
-from libs.testing.nvml.layout_gpu import MAX_PROCESSES, EccCounts, Gpu, Process
+from libs.testing.nvml.layout_gpu import EccCounts, Gpu, Process
 from libs.testing.nvml.profiles import Profile
 
 DRIVER = "580.95.05"
@@ -103,8 +102,6 @@ class StandIn:
         A function that an older driver lacks returns `FUNCTION_NOT_FOUND`. pynvml raises the same
         error as for a symbol that is absent; a client that looks symbols up itself does find it.
         """
-        if self.machine.fault_count == MAX_FAULTS:
-            raise SimError(f"{self.path} has {MAX_FAULTS} faults already: restore one first")
         fault = self.machine.faults[self.machine.fault_count]
         fault.function = function.encode()
         fault.gpu = EVERY_GPU if gpu is None else gpu
@@ -185,8 +182,6 @@ class StandInGpu:
         compute_instance: int = NO_INSTANCE,
     ) -> None:
         """Let a process compute on the GPU, or on one instance."""
-        if self.state.process_count == MAX_PROCESSES:
-            raise SimError(f"GPU {self.index} has {MAX_PROCESSES} processes already: end them")
         self.state.processes[self.state.process_count] = Process(
             pid, gpu_instance, compute_instance, memory
         )

@@ -2,18 +2,15 @@
 
 import ctypes
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 I32 = Annotated[int, ctypes.c_int32]
-I64 = Annotated[int, ctypes.c_int64]
 U32 = Annotated[int, ctypes.c_uint32]
 U64 = Annotated[int, ctypes.c_uint64]
 Double = Annotated[float, ctypes.c_double]
 Pointer = Annotated[int | None, ctypes.c_void_p]
-String = Annotated[bytes | None, ctypes.c_char_p]
-Text16 = Annotated[bytes, ctypes.c_char * 16]
 Text32 = Annotated[bytes, ctypes.c_char * 32]
 Text64 = Annotated[bytes, ctypes.c_char * 64]
 Text96 = Annotated[bytes, ctypes.c_char * 96]
@@ -37,33 +34,48 @@ StructureType = TypeVar("StructureType", bound=type[ctypes.Structure])
 
 
 def structure(cls: StructureType) -> StructureType:
-    """Make the annotated attributes of a class its fields.
+    """Return a class whose fields are the annotated attributes of this one.
 
-    A class with empty `__slots__` refuses to set anything that is not a field.
+    It has no other place for attributes, so that it refuses to set what is no field.
     """
     hints = get_type_hints(cls, include_extras=True)
-    cls._fields_ = [(name, hint.__metadata__[0]) for name, hint in hints.items()]
-    return cls
+    fields = [(name, hint.__metadata__[0]) for name, hint in hints.items()]
+    body = {
+        name: vars(cls)[name]
+        for name in ("__module__", "__doc__", "__qualname__")
+        if name in vars(cls)
+    }
+    return cast(Any, type(cls))(
+        cls.__name__, cls.__bases__, {**body, "__slots__": (), "_fields_": fields}
+    )
 
 
 def c_header(
     *,
     enums: Iterable[type[IntEnum]],
-    constants: dict[str, str],
-    structures: Iterable[type[ctypes.Structure]],
+    constants: Mapping[str, str],
+    structures: Mapping[str, type[ctypes.Structure]],
 ) -> str:
-    """Return declarations, and assertions that the compiler's layout is that of ctypes."""
+    """Return declarations, and assertions that the compiler's layout is that of ctypes.
+
+    `structures` are by their name in C; a part of another structure goes before it.
+    """
     parts = ["#pragma once", "#include <stddef.h>", "#include <stdint.h>"]
     parts += [f"#define {name} {value}" for name, value in constants.items()]
     parts += [_enum(enum) for enum in enums]
-    for kind in structures:
-        parts += [_declaration(kind), *_assertions(kind)]
+    names = {kind: name for name, kind in structures.items()}
+    for name, kind in structures.items():
+        parts += [_declaration(name, kind, names), *_assertions(name, kind)]
     return "\n".join(parts) + "\n"
 
 
 def c_name(name: str) -> str:
-    """Return the C name of a Python class."""
+    """Return the C name of a Python class, or of a field of NVIDIA's."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def by_name(*kinds: type[ctypes.Structure]) -> dict[str, type[ctypes.Structure]]:
+    return {c_name(kind.__name__): kind for kind in kinds}
 
 
 def _enum(enum: type[IntEnum]) -> str:
@@ -71,29 +83,33 @@ def _enum(enum: type[IntEnum]) -> str:
     return f"enum {{ {', '.join(f'{prefix}_{item.name} = {item.value}' for item in enum)} }};"
 
 
-def _declaration(kind: type[ctypes.Structure]) -> str:
-    lines = [f"struct {c_name(kind.__name__)} {{"]
-    lines += [f"    {_member(name, field)};" for name, field in _fields(kind)]
-    return "\n".join([*lines, "};"])
+def _declaration(
+    name: str, kind: type[ctypes.Structure], names: Mapping[type[ctypes.Structure], str]
+) -> str:
+    lines = [f"    {_member(c_name(field), type_, names)};" for field, type_ in _fields(kind)]
+    return "\n".join([f"struct {name} {{", *lines, "};"])
 
 
-def _member(name: str, field: Any) -> str:
+def _member(name: str, field: Any, names: Mapping[type[ctypes.Structure], str]) -> str:
     dimensions = ""
     while issubclass(field, ctypes.Array):
         dimensions += f"[{field._length_}]"
         field = field._type_
     if issubclass(field, ctypes.Structure):
-        return f"struct {c_name(field.__name__)} {name}{dimensions}"
+        return f"struct {names[field]} {name}{dimensions}"
+    if issubclass(field, ctypes.Union):  # a number, of which another member says the type
+        field = ctypes.c_uint64
+    if hasattr(field, "contents"):
+        field = ctypes.c_void_p  # handles of the library are numbers
     return f"{_C_TYPES[field]} {name}{dimensions}"
 
 
-def _assertions(kind: type[ctypes.Structure]) -> list[str]:
-    name = f"struct {c_name(kind.__name__)}"
+def _assertions(name: str, kind: type[ctypes.Structure]) -> list[str]:
+    name = f"struct {name}"
     lines = [f'_Static_assert(sizeof({name}) == {ctypes.sizeof(kind)}, "size of {name}");']
     for field, _ in _fields(kind):
-        offset = getattr(kind, field).offset
-        place = f"{name}.{field}"
-        lines.append(f'_Static_assert(offsetof({name}, {field}) == {offset}, "{place}");')
+        offset, place = getattr(kind, field).offset, f"{name}.{field}"
+        lines.append(f'_Static_assert(offsetof({name}, {c_name(field)}) == {offset}, "{place}");')
     return lines
 
 

@@ -31,29 +31,29 @@ class EventRecorder:
         """Record a write of the scheduler that changed the state of a node."""
         record, state = write.applied.record, write.applied.state
         body = StepEvent(
-            pool=record.pool if record is not None else node.pool,
+            pool=record.pool if record is not None else node.view.pool,
             token=record.token if record is not None else 0,
             before=before,
             after=state,
             target=record.target if record is not None else "",
             cause=record.cause if record is not None else "",
-            revision=str(node.revision),
+            revision=node.view.revision,
         )
-        event_id = f"step/{node.uid}/{node.revision}"
-        self._record(at, body, event_id, step.because, node=(node.name, node.uid))
+        event_id = f"step/{node.view.uid}/{node.view.revision}"
+        self._record(at, body, event_id, step.because, node=(node.view.name, node.view.uid))
 
     def wait(self, at: float, node: StageNode, wait: Wait | None, leader: int) -> None:
         """Record another wait code, or the end of a wait."""
-        body = WaitEvent(pool=node.pool)
+        body = WaitEvent(pool=node.view.pool)
         if wait is not None:
             body = WaitEvent(
-                pool=node.pool, code=wait.code, detail=wait.detail, since=wait.since,
+                pool=node.view.pool, code=wait.code, detail=wait.detail, since=wait.since,
                 until=wait.until, who=wait.who,
             )  # fmt: skip
         self._waits += 1
         message = wait.detail if wait is not None else "no longer waiting"
         event_id = f"wait/{leader}/{self._waits}"
-        self._record(at, body, event_id, message, node=(node.name, node.uid))
+        self._record(at, body, event_id, message, node=(node.view.name, node.view.uid))
 
     def entry(self, entry: Entry, evidence: Evidence | None) -> None:
         """Record a line of an agent's journal, and the evidence that it ends with."""

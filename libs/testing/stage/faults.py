@@ -113,7 +113,7 @@ class StageFaults:
     def swap_disk(self, node: str) -> None:
         """Give the machine a disk on which another node proved the driver of this one's label."""
         state, machine = self._state, self._state.machines[node]
-        label = api.driver_label_of(state.nodes[node]) if node in state.nodes else ""
+        label = state.nodes[node].view.driver_label if node in state.nodes else ""
         digest = state.daemon_sets.get(label, "")
         proven = Proven(label=label, kernel=machine.kernel, install_digest=digest)
         machine.agents["driver"].disk = ProofOnDisk("another-node", proven)
@@ -236,11 +236,10 @@ def force_delete(
 
 def mark_not_ready(state: StageState, name: str) -> None:
     node, machine = state.nodes.get(name), state.machines.get(name)
-    if node is None or machine is None or not node.ready:
+    if node is None or machine is None or not node.view.ready:
         return
     if not machine.up or not machine.kubelet_connected:
-        node.ready = False
-        api.node_stored(state, node, NODE_CONTROLLER)
+        api.node_stored(state, node, NODE_CONTROLLER, ready=False)
 
 
 def reconnect_kubelet(state: StageState, name: str, boot: int) -> None:
@@ -301,12 +300,16 @@ def _post_status(state: StageState, machine: StageMachine) -> None:
     """Post the node's status and resync the kubelet's pods."""
     node = state.nodes.get(machine.name)
     if node is not None:
-        status = (True, machine.boot_id, machine.kernel, machine.variant)
-        if (node.ready, node.boot_id, node.kernel, node.variant) != status:
-            if node.boot_id != machine.boot_id:
+        status = {
+            "ready": True,
+            "boot_id": machine.boot_id,
+            "kernel": machine.kernel,
+            "variant": machine.variant,
+        }
+        if any(getattr(node.view, name) != value for name, value in status.items()):
+            if node.view.boot_id != machine.boot_id:
                 state.driver_facts.pop(machine.name, None)
-            node.ready, node.boot_id, node.kernel, node.variant = status
-            api.node_stored(state, node, Requester(Verb.PATCH, KUBELET, "kubelet"))
+            api.node_stored(state, node, Requester(Verb.PATCH, KUBELET, "kubelet"), **status)
             bind_to_node(state, machine)
             tenant_pods.schedule_refill(state, machine.name)
     _resync_driver_pods(state, machine)
@@ -359,16 +362,11 @@ def _stop_agent(
 
 
 def _schedule_start(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    values = (machine.name, agent.component, machine.boot, agent.process_number)
-    state.call_after(state.latencies.agent_start, start_agent, *values)
+    agents.call_in_process(state, state.latencies.agent_start, start_agent, machine, agent)
 
 
-def start_agent(state: StageState, name: str, part: str, boot: int, life: int) -> None:
+def start_agent(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
     """Start a process, which reads its slot first."""
-    machine = state.machine(name, boot)
-    agent = machine.agents[part] if machine is not None else None
-    if machine is None or agent is None or agent.process_number != life:
-        return
     agent.alive, agent.hung = True, False
     agent.process_number += 1
     _beat(state, machine, agent)
@@ -388,9 +386,9 @@ def bind_to_node(state: StageState, machine: StageMachine) -> None:
     """Bind the agents to the machine's Node; for another uid they start from scratch."""
     node = state.nodes[machine.name]
     for agent in machine.agents.values():
-        if agent.node_uid == node.uid:
+        if agent.node_uid == node.view.uid:
             continue
-        agent.node_uid = node.uid
+        agent.node_uid = node.view.uid
         agent.epoch = 0
         agent.highest_order = Order(0, 0)
         agent.current_op = agent.body = agent.last_result = agent.slot = agent.proven = None

@@ -27,13 +27,14 @@ from libs.contracts.records import AuditJournal, DeviceHold, LostJournal, PoolFa
 from libs.contracts.reports import Evidence
 from libs.contracts.rollout import FINALIZER, KIND
 from libs.forecast.stage import driver_agent, driver_pods
-from libs.forecast.stage.objects import StageDriverPod, StageMachine, StageNode, StageRollout
+from libs.forecast.stage.objects import StageDriverPod, StageMachine, StageNode
 from libs.forecast.stage.state import ObjectRef, Requester, StageState
 from libs.rollout.decision import NodeTaint
+from libs.rollout.views.pool import RolloutView
 from libs.testing.stage.events import EventRecorder
 
 PAUSED = label_path("nvidia.com/gpu.deploy.dcgm")
-After = StageNode | StageRollout | Mapping[str, Any] | None
+After = StageNode | RolloutView | Mapping[str, Any] | None
 
 
 class JournalRecorder:
@@ -118,7 +119,7 @@ class JournalRecorder:
 
     def node_found(self, node: StageNode) -> None:
         self.start.append(node_object(node))
-        self._leaves["Node", node.uid] = leaves_of_node(node)
+        self._leaves["Node", node.view.uid] = leaves_of_node(node)
 
     def pod_found(self, machine: StageMachine, pod: StageDriverPod) -> None:
         leaves_by_path = self._leaves["Pod", pod.uid] = driver_pods.pod_leaves(machine, pod)
@@ -127,7 +128,7 @@ class JournalRecorder:
             set_path(document, path, value)
         self.start.append(document)
 
-    def rollout_found(self, name: str, rollout: StageRollout) -> None:
+    def rollout_found(self, name: str, rollout: RolloutView) -> None:
         leaves_by_path = self._leaves[KIND, rollout.uid] = leaves_of_rollout(name, rollout)
         document: dict[str, Any] = {"kind": KIND}
         for path, value in leaves_by_path.items():
@@ -162,7 +163,7 @@ class JournalRecorder:
 
     def observe_holders(self, state: StageState, machine: StageMachine) -> None:
         """Record the holders of the devices of a machine from now on."""
-        uid, holders = state.nodes[machine.name].uid, driver_agent.holders(machine)
+        uid, holders = state.nodes[machine.name].view.uid, driver_agent.holders(machine)
         before = self.open_device_holds.get(uid, {})
         self.device_holds += [
             DeviceHold(node_uid=uid, since=since, until=state.now, holder=holder)
@@ -175,13 +176,14 @@ class JournalRecorder:
     def observe_pools(self, state: StageState) -> None:
         """Record changed facts of each pool; the last facts of one instant count."""
         driverless = frozenset(
-            node.uid for node in state.nodes.values() if _is_driverless(state, node)
+            node.view.uid for node in state.nodes.values() if _is_driverless(state, node)
         )
         for key, pool in state.pools.items():
+            members = [node.view.uid for node in state.nodes.values() if node.view.pool == key]
             facts = PoolFacts(
                 key=key,
                 since=state.now,
-                members=frozenset(node.uid for node in state.nodes.values() if node.pool == key),
+                members=frozenset(members),
                 max_unavailable=pool.upgrade.max_unavailable,
                 failure_threshold=pool.strategy.failure_threshold,
                 startup_taint=pool.strategy.startup_taint,
@@ -200,24 +202,24 @@ class JournalRecorder:
 
 
 def _is_driverless(state: StageState, node: StageNode) -> bool:
-    reported = state.driver_facts.get(node.name)
+    reported = state.driver_facts.get(node.view.name)
     return reported is not None and reported.loaded is None
 
 
-def _leaves_of(name: str, after: StageNode | StageRollout | Mapping[str, Any]) -> dict[str, Any]:
+def _leaves_of(name: str, after: StageNode | RolloutView | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(after, StageNode):
         return leaves_of_node(after)
-    return leaves_of_rollout(name, after) if isinstance(after, StageRollout) else dict(after)
+    return leaves_of_rollout(name, after) if isinstance(after, RolloutView) else dict(after)
 
 
 def leaves_of_node(node: StageNode) -> dict[str, Any]:
     """Return a Node by path."""
     leaves_by_path: dict[str, Any] = {
-        "metadata.name": node.name,
-        UID: node.uid,
-        BOOT: node.boot_id,
-        KERNEL: node.kernel,
-        READY: "True" if node.ready else "Unknown",
+        "metadata.name": node.view.name,
+        UID: node.view.uid,
+        BOOT: node.view.boot_id,
+        KERNEL: node.view.kernel,
+        READY: "True" if node.view.ready else "Unknown",
     }
     if node.operands_paused:
         leaves_by_path[PAUSED] = "paused-for-driver-upgrade"
@@ -258,13 +260,13 @@ def node_object(node: StageNode) -> dict[str, Any]:
     return document
 
 
-def leaves_of_rollout(name: str, rollout: StageRollout) -> dict[str, Any]:
+def leaves_of_rollout(name: str, rollout: RolloutView) -> dict[str, Any]:
     """Return a Rollout by path."""
     document: dict[str, Any] = {
         "metadata": {"name": name, "uid": rollout.uid},
         "spec": msgspec.to_builtins(rollout.spec),
         "status": msgspec.to_builtins(rollout.status),
     }
-    if rollout.finalized:
+    if rollout.has_finalizer:
         document["metadata"]["finalizers"] = [FINALIZER]
     return dict(leaves(document))

@@ -16,10 +16,10 @@ from libs.forecast.stage import (
     installed,
     mig,
 )
+from libs.forecast.stage.fields import OwnedField
 from libs.forecast.stage.installed import FinishedUpgrade
 from libs.forecast.stage.objects import (
     GpuFailure,
-    OwnedField,
     StageAgent,
     StageMachine,
     StageNode,
@@ -29,6 +29,7 @@ from libs.forecast.stage.state import ObjectRef, Requester
 from libs.forecast.stage.tenant_pods import start_tenant_pod
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeTaint
+from libs.rollout.views.node import NodeView
 from libs.testing.stage.faults import KUBELET, bind_to_node
 from libs.testing.stage.state import SimulatedState
 
@@ -66,10 +67,10 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
     """Add a machine with its Node; `found`: it existed before the journal began."""
     machine = _add_machine(state, spec)
     pool = state.pools.get(spec.pool)
-    node = StageNode(
+    view = NodeView(
         name=spec.name,
         uid=state.new_uid("node"),
-        revision=0,
+        revision="",
         created=state.now - _AGE,
         boot_id=machine.boot_id,
         kernel=spec.kernel,
@@ -79,11 +80,12 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
         upgrade_last=spec.upgrade_last,
         mig=mig.wanted_mig(spec.mig_config) if spec.mig_config else None,
     )
+    node = StageNode(view=view)
     if spec.taints:
-        node.fields = {TAINTS: OwnedField(spec.taints, (KUBELET,))}
+        node.store({TAINTS: OwnedField(spec.taints, (KUBELET,))})
     if spec.cordoned_by:
-        node.fields = {**node.fields, CORDON: OwnedField(True, (spec.cordoned_by,))}
-        node.fields = api.with_cordon_taint(node, True)
+        node.store({**node.fields, CORDON: OwnedField(True, (spec.cordoned_by,))})
+        node.store(api.with_cordon_taint(node, True))
     build = pool.builds.get(spec.target, {}).get(spec.variant) if pool is not None else None
     upgrade = None
     if pool is not None and build is not None:
@@ -108,7 +110,8 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
             installed.run_driver_pod(state, machine, upgrade)
             _record_driver_pod(state, machine, found=found)
         fields = installed.node_fields(node, machine, upgrade)
-        node.fields |= {path: OwnedField(value, (MANAGER,)) for path, value in fields.items()}
+        owned = {path: OwnedField(value, (MANAGER,)) for path, value in fields.items()}
+        node.store({**node.fields, **owned})
     create_node(state, node, found=found)
     bind_to_node(state, machine)
     if upgrade is not None:
@@ -145,17 +148,17 @@ def _add_machine(state: SimulatedState, spec: StageNodeSpec) -> StageMachine:
 
 
 def create_node(state: SimulatedState, node: StageNode, *, found: bool = False) -> None:
-    state.nodes[node.name] = node
+    state.nodes[node.view.name] = node
     state.revision += 1
-    node.revision = state.revision
+    node.show(revision=str(state.revision))
     if not found:
         by = Requester(Verb.CREATE, KUBELET, "kubelet")
-        ref = ObjectRef("Node", node.name, node.uid)
+        ref = ObjectRef("Node", node.view.name, node.view.uid)
         state.on_request(ref, by, api.CREATED, state.revision, node)
     elif state.recorder is not None:
         state.recorder.node_found(node)
-    state.touch(node.name)
-    state.node_changed(node.name, frozenset(() if found else (UID,)))
+    state.touch(node.view.name)
+    state.node_changed(node.view.name, frozenset(() if found else (UID,)))
 
 
 def _record_driver_pod(state: SimulatedState, machine: StageMachine, *, found: bool) -> None:
@@ -173,15 +176,15 @@ def _record_validation(
     """Write the validation of the upgrade into the journal of the validator."""
     command = Command.of(
         Validate(label=upgrade.build.label),
-        node=node.name,
-        node_uid=node.uid,
+        node=node.view.name,
+        node_uid=node.view.uid,
         boot_id=machine.boot_id,
         epoch=upgrade.epoch,
         order=Order(upgrade.token, upgrade.validate_op),
         deadline=state.now,
     )
-    build = upgrade.build
-    state.last_proven[machine.name] = node.uid, machine.kernel, build.label, build.install_digest
+    build, uid = upgrade.build, node.view.uid
+    state.last_proven[machine.name] = uid, machine.kernel, build.label, build.install_digest
     if state.recorder is not None:
         state.recorder.entry(
             upgrade.at,

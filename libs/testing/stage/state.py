@@ -1,6 +1,6 @@
 """The state of a simulated stage: journalled, with views that can freeze, and to be copied."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, cast
 
@@ -15,7 +15,6 @@ from libs.forecast.stage.objects import (
     StageDriverPod,
     StageMachine,
     StageNode,
-    StageRollout,
 )
 from libs.forecast.stage.state import Latencies, ObjectRef, Requester, StageState
 from libs.forecast.stage.views import SOURCES
@@ -28,7 +27,11 @@ from libs.testing.stage.recorder import JournalRecorder
 
 NODES, PODS, REPORTS, ROLLOUTS = "nodes", "pods", "reports", "rollouts"
 """The parts of the views."""
-_PARTS = {NODES: views.node_part, PODS: views.pods_part, REPORTS: views.reports_part}
+_PARTS: Mapping[str, Callable[[StageState, str], Any]] = {
+    NODES: views.node_part,
+    PODS: views.pods_part,
+    REPORTS: views.reports_part,
+}
 
 
 class SimulatedState(StageState):
@@ -64,14 +67,7 @@ class SimulatedState(StageState):
         copied.recorder = self.recorder.copy() if self.recorder is not None else None
         copied.nodes = {name: copy(node) for name, node in self.nodes.items()}
         copied.machines = {name: _copy_machine(each) for name, each in self.machines.items()}
-        for key, pool in self.pools.items():
-            own = copied.pools[key] = copy(pool)
-            own.rollout = copy(pool.rollout)
-        for name, memory in self.memory.items():
-            own_memory = copied.memory[name] = copy(memory)
-            if memory.evictions is not None:
-                pending = own_memory.evictions = copy(memory.evictions)
-                pending.pods, pending.refused = pending.pods.copy(), pending.refused.copy()
+        copied.memory = {name: copy(memory) for name, memory in self.memory.items()}
         return copied
 
     # The journal.
@@ -97,7 +93,7 @@ class SimulatedState(StageState):
         by: Requester,
         code: int,
         revision: int = 0,
-        after: StageNode | StageRollout | Mapping[str, Any] | None = None,
+        after: StageNode | RolloutView | Mapping[str, Any] | None = None,
     ) -> None:
         if self.recorder is not None:
             self.recorder.request(self.now, ref, by, code, revision=revision, after=after)
@@ -216,9 +212,7 @@ class SimulatedState(StageState):
             self.frozen_parts[part].get(name) if part in self.frozen_parts else make(self, name)
             for part, make in _PARTS.items()
         )
-        return (
-            None if node is None else views.join_parts(self, name, node, pods or {}, reports or {})
-        )
+        return None if node is None else views.join_parts(self, node, pods or {}, reports or {})
 
     def rollout_view(self, key: str) -> RolloutView | None:
         if ROLLOUTS not in self.frozen_parts:

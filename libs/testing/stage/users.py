@@ -25,15 +25,16 @@ from libs.contracts.paths import (
 )
 from libs.contracts.rollout import KIND, Brake, Release, RolloutSpec
 from libs.forecast.stage import api, driver_pods, mig, tenant_pods
+from libs.forecast.stage.fields import OwnedField
 from libs.forecast.stage.from_fleet import create_daemon_sets
-from libs.forecast.stage.objects import OwnedField, StageDriverPod, StageNode, Tenant
+from libs.forecast.stage.objects import StageDriverPod, StageNode, Tenant
 from libs.forecast.stage.state import ObjectRef, Requester, StageState
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.decision import NodeTaint
-from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.machine import EvictionExemption
+from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, Readiness
 from libs.testing.stage import faults, specs
 from libs.testing.stage.specs import StageNodeSpec
@@ -41,6 +42,7 @@ from libs.testing.stage.state import SimulatedState
 
 PERSON = "person"
 KUBECTL = "kubectl-edit"
+BY_KUBECTL = Requester(Verb.PATCH, PERSON, KUBECTL)
 
 
 def _id(taint: NodeTaint) -> tuple[str, str]:
@@ -81,14 +83,14 @@ class UserActions:
         current = self._state.nodes.get(node)
         if current is not None:
             taint = NodeTaint(key=key, effect="NoSchedule", value=PERSON)
-            others = (each for each in current.taints if _id(each) != _id(taint))
+            others = (each for each in current.view.taints if _id(each) != _id(taint))
             self.edit(node, {TAINTS: (*others, taint)}, "kubectl-taint")
 
     def untaint(self, node: str, key: str) -> None:
         """`kubectl taint nodes NODE KEY-`."""
         current = self._state.nodes.get(node)
         if current is not None:
-            kept = tuple(each for each in current.taints if each.key != key)
+            kept = tuple(each for each in current.view.taints if each.key != key)
             self.edit(node, {TAINTS: kept or None}, "kubectl-taint")
 
     def set_state(self, node: str, state: str | None) -> None:
@@ -109,11 +111,11 @@ class UserActions:
         view = self._state.node_view(node)
         if current is None or view is None or view.claim is not None:
             return
-        record = current_record(view)
+        record = view.current_record
         if has_persons_lease(view):
             return
         taken = NodeLease(
-            node_uid=current.uid,
+            node_uid=current.view.uid,
             owner=LeaseOwner.HUMAN,
             token=record.token if record is not None else 0,
             since=self._state.now,
@@ -147,9 +149,9 @@ class UserActions:
     def set_mig_config(self, node: str, config: str) -> None:
         """Set or remove the label that names how its GPUs are divided."""
         if current := self._state.nodes.get(node):
-            current.mig = mig.wanted_mig(config) if config else None
+            wanted = mig.wanted_mig(config) if config else None
             self._state.log(f"{node}: the MIG configuration is {config or 'none'}")
-            api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
+            api.node_stored(self._state, current, BY_KUBECTL, mig=wanted)
 
     def set_keep_cordoned(self, node: str) -> None:
         """Set the label that keeps the node cordoned."""
@@ -162,7 +164,7 @@ class UserActions:
             return
         state.log(f"{node}: the Node is deleted")
         state.revision += 1
-        ref, by = ObjectRef("Node", node, current.uid), Requester(Verb.DELETE, PERSON)
+        ref, by = ObjectRef("Node", node, current.view.uid), Requester(Verb.DELETE, PERSON)
         state.on_request(ref, by, api.OK, state.revision, {})
         state.slots = {key: slot for key, slot in state.slots.items() if key[0] != node}
         state.driver_facts.pop(node, None)
@@ -175,17 +177,18 @@ class UserActions:
         machine = self._state.machines[node]
         if node not in self._state.nodes and machine.up:
             self._state.log(f"{node}: the kubelet creates a new Node")
-            created = StageNode(
+            created = NodeView(
                 name=node,
                 uid=self._state.new_uid("node"),
-                revision=0,
+                revision="",
                 created=self._state.now,
                 boot_id=machine.boot_id,
                 kernel=machine.kernel,
                 pool=pool,
                 variant=machine.variant,
+                gpus=8,
             )
-            specs.create_node(self._state, created)
+            specs.create_node(self._state, StageNode(view=created))
             faults.bind_to_node(self._state, machine)
 
     def add_node(self, spec: StageNodeSpec) -> None:
@@ -194,21 +197,20 @@ class UserActions:
 
     def move_to_pool(self, node: str, pool: str) -> None:
         current = self._state.nodes.get(node)
-        if current is not None and current.pool != pool:
+        if current is not None and current.view.pool != pool:
             self._state.log(f"{node}: is in {pool or 'no pool'}")
-            current.pool = pool
+            current.show(pool=pool)
             self._state.node_changed(node, frozenset())
-            api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
+            api.node_stored(self._state, current, BY_KUBECTL)
 
     def exclude(self, node: str, excluded: bool) -> None:
         """Set `nvidia.com/gpu.deploy.driver=false`."""
         current = self._state.nodes.get(node)
-        if current is not None and current.excluded != excluded:
+        if current is not None and current.view.excluded != excluded:
             self._state.log(
                 f"{node}: {'excluded from' if excluded else 'included in'} driver management"
             )
-            current.excluded = excluded
-            api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
+            api.node_stored(self._state, current, BY_KUBECTL, excluded=excluded)
 
     # Pods.
 
@@ -279,34 +281,32 @@ class UserActions:
         if rollout is None or replace(rollout.spec, **changes) == rollout.spec:
             return
         spec: RolloutSpec = replace(rollout.spec, **changes)
-        rollout.spec, rollout.generation = spec, rollout.generation + 1
+        edited = replace(rollout, spec=spec, generation=rollout.generation + 1)
         self._state.log(f"{key}: the Rollout's spec is {spec}")
-        api.rollout_stored(self._state, key, rollout, Requester(Verb.UPDATE, PERSON, KUBECTL))
+        api.store_rollout(self._state, key, edited, Requester(Verb.UPDATE, PERSON, KUBECTL))
 
     def delete_rollout(self, pool: str) -> None:
         """Delete the Rollout, with its finalizer if it has one."""
-        state, current = self._state, self._state.pools[pool]
-        rollout, current.rollout = current.rollout, None
+        state, rollout = self._state, self._state.pools[pool].rollout
         if rollout is not None:
             state.log(f"{pool}: the Rollout is gone")
             state.revision += 1
-            state.touch_pool(pool)
+            state.change_pool(pool, rollout=None)
             ref, by = ObjectRef(KIND, pool, rollout.uid), Requester(Verb.DELETE, PERSON)
             state.on_request(ref, by, api.OK, state.revision, {})
 
     def set_target(self, pool: str, target: str, builds: Mapping[str, Build] | None = None) -> None:
         """Edit the target of the policy; the DaemonSets of given builds settle later."""
-        current = self._state.pools[pool]
-        current.target = target
+        all_builds = self._state.pools[pool].builds
         self._state.log(f"{pool}: the target is {target}")
         if builds is not None:
             late = {
                 variant: replace(build, readiness=Readiness.UNSETTLED, detail="it was changed")
                 for variant, build in builds.items()
             }
-            current.builds = {**current.builds, target: late}
+            all_builds = {**all_builds, target: late}
             self._state.call_after(1.0, settle_daemon_sets, pool, target)
-        self._state.touch_pool(pool)
+        self._state.change_pool(pool, target=target, builds=all_builds)
 
     def edit_policy(
         self,
@@ -317,27 +317,28 @@ class UserActions:
         gone: bool | None = None,
     ) -> None:
         """Edit or delete the policy."""
-        current = self._state.pools[pool]
-        current.upgrade = current.upgrade if upgrade is None else upgrade
-        current.strategy = current.strategy if strategy is None else strategy
-        current.gone = current.gone if gone is None else gone
-        self._state.log(f"{pool}: the policy is {'gone' if current.gone else 'edited'}")
-        self._state.touch_pool(pool)
-        self._state.node_changed(pool, frozenset())
-        self._state.touch_all(
-            [name for name, node in self._state.nodes.items() if node.pool == pool]
+        edits = {"upgrade": upgrade, "strategy": strategy, "gone": gone}
+        self._state.change_pool(
+            pool, **{name: edit for name, edit in edits.items() if edit is not None}
         )
+        is_gone = self._state.pools[pool].gone
+        self._state.log(f"{pool}: the policy is {'gone' if is_gone else 'edited'}")
+        self._state.node_changed(pool, frozenset())
+        self._state.touch_all(_members(self._state, pool))
 
 
 def settle_daemon_sets(state: StageState, pool: str, target: str) -> None:
-    current = state.pools[pool]
+    builds = state.pools[pool].builds
     settled = {
         variant: replace(build, readiness=Readiness.SETTLED, detail="")
-        for variant, build in current.builds.get(target, {}).items()
+        for variant, build in builds.get(target, {}).items()
     }
-    current.builds = {**current.builds, target: settled}
+    state.change_pool(pool, builds={**builds, target: settled})
     create_daemon_sets(state, pool)
-    state.touch_pool(pool)
-    state.touch_all([name for name, node in state.nodes.items() if node.pool == pool])
+    state.touch_all(_members(state, pool))
     for name in state.machines:
         state.call_after(state.latencies.daemon_set, driver_pods.sync_drivers, name)
+
+
+def _members(state: StageState, pool: str) -> list[str]:
+    return [name for name, node in state.nodes.items() if node.view.pool == pool]

@@ -11,6 +11,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.reports import Report, StateKind
 from libs.contracts.subjects import State
 from libs.kube.controller import (
+    RETRY_REFUSED,
     Controller,
     ControllerMetrics,
     Reconciled,
@@ -44,10 +45,6 @@ _ALL_NODES: Final = ""
 """The queue key for all nodes; no Node has this name."""
 _DEBOUNCE: Final = 0.5
 """Seconds in which reports of a node, or changes of policies, are gathered."""
-_MAX_LEASE_AGE: Final = 30.0
-"""Seconds after which a cached Lease must be verified before it is used."""
-_RETRY_REFUSED: Final = 60.0
-"""Seconds after which a refused write is tried again."""
 _REFUSED: Final = "refused-labels"
 """All refused labels of a node are one Event."""
 _RESYNC: Final = 300.0
@@ -101,7 +98,8 @@ class LabelController:
 
     async def run(self) -> None:
         informers = self._informers
-        subscriptions = [
+        self._queue.add(_ALL_NODES)
+        await self._controller.run_subscribed(
             informers.nodes.cache.on_change(self._on_node),
             self._reports.on_change(self._on_report),
             informers.gpu_clusters.cache.on_change(self._on_policy),
@@ -111,13 +109,7 @@ class LabelController:
                 policies.cache.on_change(self._on_policy)
                 for policies in informers.policies.values()
             ),
-        ]
-        try:
-            self._queue.add(_ALL_NODES)
-            await self._controller.run()
-        finally:
-            for unsubscribe in subscriptions:
-                unsubscribe()
+        )
 
     def _on_node(self, before: Node | None, after: Node | None) -> None:
         if after is None:
@@ -166,8 +158,7 @@ class LabelController:
         except NotFound:
             return Reconciled()
         except (Invalid, Forbidden) as error:
-            self._queue.add_after(key, _RETRY_REFUSED)
-            return ReconcileRefused(str(error))
+            return ReconcileRefused(str(error), again_in=RETRY_REFUSED)
         absent = reported.without_gpus
         if absent is not None and absent < ABSENCE_CONFIRMED:
             return RequeueAfter(ABSENCE_CONFIRMED - absent)
@@ -192,8 +183,7 @@ class LabelController:
         informers = self._informers
         if informers.why_not_synced():
             return RequeueAfter(1.0)
-        leases = informers.leases
-        unverified = await leases.verify_current() if leases.age > _MAX_LEASE_AGE else ""
+        unverified = await informers.why_operator_unknown()
         now = self._clock.monotonic()
         reason = unverified or self._foreign.active_holders(now=now)
         if reason != self._hold_reason:

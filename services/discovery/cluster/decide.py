@@ -26,7 +26,7 @@ from services.discovery.cluster.gfd import TIMESTAMP
 from services.discovery.cluster.label_values import FEATURES, Labels, check, is_feature
 from services.discovery.cluster.nfd import FOREIGN_PCI, PCI
 from services.discovery.cluster.operand_labels import YES
-from services.discovery.cluster.reported_gpus import one_line
+from services.discovery.cluster.reported_gpus import health_text
 from services.discovery.cluster.resources import Node
 from services.discovery.cluster.sharing import UNSHARED, ConfigMap, PluginConfigs, plugin_configs
 
@@ -144,7 +144,7 @@ def _refused(facts: Facts | None, keys: tuple[str, ...]) -> RefusedLabels:
     if local is None or not local.refused:
         return RefusedLabels(keys=keys)
     lines = min(local.refused, _MOST_LINES)
-    return RefusedLabels(keys=keys, lines=lines, why=one_line(local.why))
+    return RefusedLabels(keys=keys, lines=lines, why=health_text(local.why))
 
 
 def has_gpus(node: Node, reported: ReportedFacts) -> bool | None:

@@ -9,6 +9,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.reports import Report, StateKind
 from libs.contracts.subjects import State
 from libs.kube.controller import (
+    RETRY_REFUSED,
     Controller,
     ControllerMetrics,
     Reconciled,
@@ -42,8 +43,6 @@ NAME: Final = "devices"
 """The controller's name in its metrics."""
 _DEBOUNCE: Final = 0.5
 """Seconds in which reports of a node are gathered."""
-_RETRY_REFUSED: Final = 60.0
-"""Seconds after which a refused write is tried again."""
 _NOT_SERVED: Final = 30.0
 """Seconds after which it is checked again whether the server has the kind Device."""
 _CONCURRENCY: Final = 8
@@ -96,21 +95,16 @@ class DeviceController:
         )
 
     async def run(self) -> None:
-        subscriptions = [
-            self._informers.nodes.cache.on_change(self._on_node),
-            self._informers.devices.cache.on_change(self._on_device),
-            self._reports.on_change(self._on_report),
-            self._hold.on_change(self._queue_all),
-        ]
-        try:
-            self._queue_all()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._controller.run(), name="reconcile")
-                watch = self._silence.watch(self._node_names, self._queue.add)
-                tasks.create_task(watch, name="silence")
-        finally:
-            for unsubscribe in subscriptions:
-                unsubscribe()
+        self._queue_all()
+        async with asyncio.TaskGroup() as tasks:
+            watch = self._silence.watch(self._node_names, self._queue.add)
+            tasks.create_task(watch, name="silence")
+            await self._controller.run_subscribed(
+                self._informers.nodes.cache.on_change(self._on_node),
+                self._informers.devices.cache.on_change(self._on_device),
+                self._reports.on_change(self._on_report),
+                self._hold.on_change(self._queue_all),
+            )
 
     def _node_names(self) -> list[str]:
         return [node.metadata.name for node in self._informers.nodes]
@@ -154,8 +148,7 @@ class DeviceController:
                 return RequeueAfter(wait)
             refused = await self._write(node, decision)
             if refused:
-                self._queue.add_after(key, _RETRY_REFUSED)
-                return ReconcileRefused(refused)
+                return ReconcileRefused(refused, again_in=RETRY_REFUSED)
         return Reconciled() if decision.again_in is None else RequeueAfter(decision.again_in)
 
     def _decide(self, node: Node) -> DeviceDecision:

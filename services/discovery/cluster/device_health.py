@@ -7,6 +7,7 @@ import msgspec
 
 from libs.contracts.device import UNKNOWN, DeviceHealth
 from libs.contracts.health import HealthState
+from libs.contracts.words import first_sentences
 from libs.kube.views import Condition, format_time
 
 GPU_HEALTHY: Final = "GPUHealthy"
@@ -83,8 +84,7 @@ def condition_of(
 def _message(gpus: Sequence[JudgedGpu], *, count: int) -> str:
     if not gpus:
         return "the GPU is healthy" if count == 1 else f"all {count} GPUs are healthy"
-    more = len(gpus) - _NAMED
-    return "; ".join(map(_sentence, gpus[:_NAMED])) + (f"; and {more} more" if more > 0 else "")
+    return first_sentences(map(_sentence, gpus), _NAMED)
 
 
 def _sentence(gpu: JudgedGpu) -> str:

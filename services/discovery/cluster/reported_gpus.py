@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts import gpu_forms as forms
 from libs.contracts.device import (
     UNKNOWN,
     DeviceFabric,
@@ -21,7 +22,9 @@ from libs.contracts.device import (
     MigDevice,
 )
 from libs.contracts.facts import Facts, Gpu, Mig
+from libs.contracts.gpu_forms import Complaints
 from libs.contracts.health import GpuHealth, Health, HealthFinding, HealthRule, HealthState
+from libs.contracts.words import one_line, shorten
 from libs.host.pci import is_gpu
 from services.discovery.cluster.label_values import product
 
@@ -36,11 +39,7 @@ _MAX_MEMORY: Final = 1 << 24
 _MAX_AGE: Final = 365 * 86_400.0
 """Seconds before now in which a finding may have begun."""
 
-_UUID: Final = re.compile(r"GPU-[0-9A-Za-z-]{1,58}[0-9A-Za-z]")
-_MIG_UUID: Final = re.compile(r"MIG-[0-9A-Za-z/-]{1,90}")
-_PCI: Final = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 _SERIAL: Final = re.compile(r"[0-9A-Za-z-]{1,32}")
-_VERSION: Final = re.compile(r"[0-9A-Za-z.+-]{1,40}")
 _PROFILE: Final = re.compile(r"[0-9a-z.+-]{1,32}")
 _CLIQUE: Final = re.compile(r"[0-9A-Fa-f-]{36}\.[0-9]{1,10}")
 
@@ -98,33 +97,14 @@ def read_gpus(
     is_silent: bool | None = False,
 ) -> ReportedGpus:
     """Clean what the agents of a node reported about its present boot."""
-    refused = _Refused()
+    refused = Complaints()
     return ReportedGpus(
         is_silent=is_silent,
         gpus=_gpus(facts, refused),
-        driver=None if driver is None else refused.word(driver, _VERSION),
+        driver=None if driver is None else refused.word("driver", driver, forms.VERSION),
         verdicts=None if health is None else _verdicts(health.gpus, refused, now=now),
         refused=refused.count,
     )
-
-
-class _Refused:
-    """Counts the values that are left out."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def word(self, text: str, form: re.Pattern[str]) -> str:
-        if not text or form.fullmatch(text):
-            return text
-        self.count += 1
-        return ""
-
-    def number(self, value: int, *, high: int) -> int:
-        if 0 <= value <= high:
-            return value
-        self.count += 1
-        return 0
 
 
 def label_value(name: str) -> str:
@@ -132,7 +112,7 @@ def label_value(name: str) -> str:
     return product(name[:1024])[:63].strip("-_.")
 
 
-def _gpus(facts: Facts | None, refused: _Refused) -> tuple[ReportedGpu, ...] | None:
+def _gpus(facts: Facts | None, refused: Complaints) -> tuple[ReportedGpu, ...] | None:
     if facts is None:
         return None
     if facts.pci is not None and not any(map(is_gpu, facts.pci)):
@@ -140,27 +120,27 @@ def _gpus(facts: Facts | None, refused: _Refused) -> tuple[ReportedGpu, ...] | N
     if facts.gpus is None:
         return None
     if len(facts.gpus) > MAX_GPUS:
-        refused.count += len(facts.gpus)
+        refused.add("gpus", len(facts.gpus), count=len(facts.gpus))
         return None
     counts = Counter(gpu.uuid for gpu in facts.gpus)
     by_index: dict[int, ReportedGpu] = {}
     for gpu in facts.gpus:
         if gpu.index >= MAX_GPUS or gpu.index in by_index:
-            refused.count += 1
+            refused.add("index", gpu.index)
             continue
-        uuid = refused.word(gpu.uuid, _UUID)
+        uuid = refused.word("uuid", gpu.uuid, forms.LABEL_UUID)
         if uuid and counts[uuid] > 1:
-            refused.count += 1
+            refused.add("uuid", uuid)
             uuid = ""
         by_index[gpu.index] = _gpu(gpu, uuid, refused)
     return tuple(by_index[index] for index in sorted(by_index))
 
 
-def _gpu(gpu: Gpu, uuid: str, refused: _Refused) -> ReportedGpu:
+def _gpu(gpu: Gpu, uuid: str, refused: Complaints) -> ReportedGpu:
     status = DeviceStatus(
         uuid=uuid,
-        pci=refused.word(gpu.pci, _PCI),
-        serial=refused.word(gpu.serial, _SERIAL),
+        pci=refused.word("pci", gpu.pci, forms.PCI),
+        serial=refused.word("serial", gpu.serial, _SERIAL),
         compute_capability=_capability(gpu.compute_capability, refused),
         mig=_mig(gpu, refused),
         nvlink=_nvlink(gpu, refused),
@@ -169,26 +149,30 @@ def _gpu(gpu: Gpu, uuid: str, refused: _Refused) -> ReportedGpu:
     return ReportedGpu(
         index=gpu.index,
         product=label_value(gpu.name),
-        memory=refused.number(gpu.memory_mib, high=_MAX_MEMORY),
+        memory=_number("memory", gpu.memory_mib, refused, high=_MAX_MEMORY),
         status=status,
         is_described=not gpu.hung and gpu.problem is None,
     )
 
 
-def _capability(pair: tuple[int, int], refused: _Refused) -> str:
+def _number(name: str, value: int, refused: Complaints, *, high: int) -> int:
+    return refused.integer(name, value, high=high) or 0
+
+
+def _capability(pair: tuple[int, int], refused: Complaints) -> str:
     if not pair[0]:
         return ""
     if max(pair) > 999:
-        refused.count += 1
+        refused.add("compute capability", pair)
         return ""
     return f"{pair[0]}.{pair[1]}"
 
 
-def _mig(gpu: Gpu, refused: _Refused) -> DeviceMig | None:
+def _mig(gpu: Gpu, refused: Complaints) -> DeviceMig | None:
     if not gpu.mig_capable:
         return DeviceMig()
     if len(gpu.migs) > _MAX_MIGS:
-        refused.count += len(gpu.migs)
+        refused.add("migs", len(gpu.migs), count=len(gpu.migs))
     pending = gpu.mig_pending is not None and gpu.mig_pending != gpu.mig_mode
     return DeviceMig(
         capable=True,
@@ -202,14 +186,14 @@ def _mode(is_enabled: bool) -> str:
     return "Enabled" if is_enabled else "Disabled"
 
 
-def _mig_devices(migs: Sequence[Mig], refused: _Refused) -> tuple[MigDevice, ...]:
+def _mig_devices(migs: Sequence[Mig], refused: Complaints) -> tuple[MigDevice, ...]:
     devices = (
         MigDevice(
-            uuid=refused.word(mig.uuid, _MIG_UUID),
-            profile=refused.word(mig.profile, _PROFILE),
-            gpu_instance=refused.number(mig.gpu_instance, high=999),
-            compute_instance=refused.number(mig.compute_instance, high=999),
-            memory=refused.number(mig.memory_mib, high=_MAX_MEMORY),
+            uuid=refused.word("mig uuid", mig.uuid, forms.MIG_UUID),
+            profile=refused.word("profile", mig.profile, _PROFILE),
+            gpu_instance=_number("mig", mig.gpu_instance, refused, high=999),
+            compute_instance=_number("mig", mig.compute_instance, refused, high=999),
+            memory=_number("mig", mig.memory_mib, refused, high=_MAX_MEMORY),
         )
         for mig in migs
     )
@@ -217,31 +201,31 @@ def _mig_devices(migs: Sequence[Mig], refused: _Refused) -> tuple[MigDevice, ...
     return tuple(by_uuid[uuid] for uuid in sorted(by_uuid))
 
 
-def _nvlink(gpu: Gpu, refused: _Refused) -> DeviceNvlink | None:
-    links = refused.number(gpu.nvlinks, high=_MAX_LINKS)
+def _nvlink(gpu: Gpu, refused: Complaints) -> DeviceNvlink | None:
+    links = _number("nvlinks", gpu.nvlinks, refused, high=_MAX_LINKS)
     if not links:
         return None
     down = tuple(sorted({number for number in gpu.nvlinks_down if number < links}))
     return DeviceNvlink(links=links, down=down)
 
 
-def _fabric(gpu: Gpu, refused: _Refused) -> DeviceFabric | None:
-    state, clique = gpu.fabric_state, refused.word(gpu.fabric, _CLIQUE)
+def _fabric(gpu: Gpu, refused: Complaints) -> DeviceFabric | None:
+    state, clique = gpu.fabric_state, refused.word("fabric", gpu.fabric, _CLIQUE)
     known = state.value if state is not None and state.is_known else ""
     return DeviceFabric(state=known, clique=clique) if known or clique else None
 
 
 def _verdicts(
-    judged: Sequence[GpuHealth], refused: _Refused, *, now: float
+    judged: Sequence[GpuHealth], refused: Complaints, *, now: float
 ) -> tuple[Verdict, ...] | None:
     if len(judged) > MAX_GPUS:
-        refused.count += len(judged)
+        refused.add("verdicts", len(judged), count=len(judged))
         return None
     verdicts: list[Verdict] = []
     for gpu in judged:
-        uuid = refused.word(gpu.uuid, _UUID)
+        uuid = refused.word("uuid", gpu.uuid, forms.LABEL_UUID)
         if gpu.index >= MAX_GPUS or (gpu.uuid and not uuid):
-            refused.count += 1
+            refused.add("verdict", gpu.index)
             continue
         finding = gpu.findings[0] if gpu.findings else None
         verdicts.append(
@@ -253,7 +237,7 @@ def _verdicts(
             )
         )
     if len({(verdict.uuid, verdict.index) for verdict in verdicts}) < len(verdicts):
-        refused.count += len(verdicts)
+        refused.add("verdicts", len(verdicts), count=len(verdicts))
         return None
     return tuple(verdicts)
 
@@ -272,16 +256,14 @@ def _health(state: HealthState, finding: HealthFinding | None) -> DeviceHealth:
     return DeviceHealth(
         state=state.value,
         reason=reason,
-        message=one_line(finding.message),
-        remedy=one_line(finding.remedy),
+        message=health_text(finding.message),
+        remedy=health_text(finding.remedy),
     )
 
 
-def one_line(text: str) -> str:
+def health_text(text: str) -> str:
     """Return a text that can be printed on one line."""
-    clean = "".join(each if each.isprintable() else " " for each in text[: 2 * MAX_TEXT])
-    short = " ".join(clean.split())
-    return short if len(short) <= MAX_TEXT else f"{short[: MAX_TEXT - 1]}…"
+    return shorten(" ".join(one_line(text, 2 * MAX_TEXT).split()), MAX_TEXT)
 
 
 def _credible(since: float, now: float) -> float | None:

@@ -6,27 +6,21 @@ Node is decoded. The owners of its labels come from its managedFields.
 
 from collections.abc import Iterator, Mapping, Sequence
 from sys import intern
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Final
 
 from libs.contracts.node import RECORD_ANNOTATION
-from libs.kube import views
+from libs.kube import resources, views
 from libs.kube.client import Kube
-from libs.kube.informer import Informer, informers
-from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.ownership import owned_fields
 from libs.kube.resources import (
-    CONFIG_MAPS,
-    LEASES,
     CustomObject,
-    Resource,
     custom_resource,
     custom_resources,
 )
-from libs.kube.views import Object
+from libs.kube.views.lean import keep_metadata
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.runtime.env import Env
+from services.cluster_role import LeadingInformers
 from services.discovery.cluster.device_health import GPU_HEALTHY
 from services.discovery.cluster.devices import BY_NODE, DEVICES
 from services.discovery.cluster.label_values import FEATURES, describes
@@ -57,20 +51,10 @@ class Node(views.Object, frozen=True, kw_only=True):
         if metadata.managed_fields:
             ours, others = _owned(metadata.managed_fields)
         claimed = _claimed(metadata.annotations) or self.claimed
-        record = metadata.annotations.get(RECORD_ANNOTATION)
-        lean = msgspec.structs.replace(
-            metadata,
-            labels={intern(key): value for key, value in metadata.labels.items()},
-            annotations={} if record is None else {RECORD_ANNOTATION: record},
-            managed_fields=(),
-        )
         ours_alone = tuple(each for each in self.status.conditions if each.type == GPU_HEALTHY)
         status = views.NodeStatus(node_info=self.status.node_info, conditions=ours_alone)
-        msgspec.structs.force_setattr(self, "metadata", lean)
-        msgspec.structs.force_setattr(self, "status", status)
-        msgspec.structs.force_setattr(self, "ours", ours)
-        msgspec.structs.force_setattr(self, "others", others)
-        msgspec.structs.force_setattr(self, "claimed", claimed)
+        keep_metadata(self, annotations=(RECORD_ANNOTATION,))
+        views.settle(self, status=status, ours=ours, others=others, claimed=claimed)
 
     @property
     def record(self) -> str:
@@ -96,8 +80,8 @@ class Node(views.Object, frozen=True, kw_only=True):
         return self.metadata.uid, self.status.node_info.boot_id, self.gpu_health
 
 
-NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
-CONFIGS: Final = Resource(plural=CONFIG_MAPS.plural, kind=CONFIG_MAPS.kind, view=ConfigMap)
+NODES: Final = resources.NODES.viewed_as(Node)
+CONFIGS: Final = resources.CONFIG_MAPS.viewed_as(ConfigMap)
 GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object, optional=True)
 POLICIES: Final = custom_resources(POLICY_KINDS, CustomObject)
 """By kind."""
@@ -135,35 +119,13 @@ def _claimed(annotations: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-V = TypeVar("V", bound=Object)
-
-
-class Informers:
+class Informers(LeadingInformers):
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
         """`namespace` is that of the operands, with the configurations of the device plugin."""
-
-        def informer(resource: Resource[V], *, fields: str = "") -> Informer[V]:
-            return Informer(kube, resource, env=env, fields=fields)
-
-        self.nodes = informer(NODES)
-        self.devices = Informer(
-            kube, DEVICES, env=env, indexes={BY_NODE: lambda device: (device.node,)}
-        )
-        self.policies = informers(POLICIES, kube, env=env)
-        self.gpu_clusters = informer(GPU_CLUSTERS)
-        self.configs = Informer(kube, CONFIGS, env=env, namespace=namespace)
-        self.leases = informer(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
-
-    def all(self) -> tuple[Informer[Any], ...]:
-        return (
-            self.nodes,
-            self.devices,
-            *self.policies.values(),
-            self.gpu_clusters,
-            self.configs,
-            self.leases,
-        )
-
-    def why_not_synced(self) -> str:
-        """Return why informers have no first list yet; empty when all have one."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
+        super().__init__(kube, env=env)
+        self.nodes = self.add(NODES)
+        self.devices = self.add(DEVICES, indexes={BY_NODE: lambda device: (device.node,)})
+        self.policies = self.add_each(POLICIES)
+        self.gpu_clusters = self.add(GPU_CLUSTERS)
+        self.configs = self.add(CONFIGS, namespace=namespace)
+        self.watch_gpu_operator()

@@ -13,14 +13,10 @@ from libs.bus.reports import ReportCache
 from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.controller import ControllerMetrics
-from libs.kube.events import EventRecorder
-from libs.kube.informer import missing_definitions
-from libs.kube.lease.election import Candidate
-from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.requests import Transport
 from libs.runtime.env import Env
 from libs.runtime.service import Service
-from services.cluster_role import ClusterSettings
+from services.cluster_role import Leading, LeadingSettings
 from services.discovery.cluster.controller import NAME, LabelController
 from services.discovery.cluster.device_controller import NAME as DEVICES_NAME
 from services.discovery.cluster.device_controller import DeviceController
@@ -33,11 +29,8 @@ from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 LEASE: Final = "sluice-discovery-cluster"
 
 
-class DiscoveryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
-    namespace: str
-    """Namespace of the operands and of the lease."""
+class DiscoveryClusterSettings(LeadingSettings, frozen=True, kw_only=True):
     pod_name: str = "discovery-cluster"
-    """Identity of this process in the lease."""
     nfd_enabled: bool = True
     """Write the labels of node feature discovery. False where NFD itself runs and writes them."""
 
@@ -49,18 +42,9 @@ async def run(
     beats = HeartbeatMonitor(
         bus=bus, clock=env.clock, cluster=bus.identity.cluster, component=Writer.TELEMETRY
     )
-    candidate = Candidate(
-        kube,
-        manager=MANAGER,
-        namespace=settings.namespace,
-        lease=LEASE,
-        identity=settings.pod_name,
-        env=env,
-    )
-    informers = Informers(candidate.kube, namespace=settings.namespace, env=env)
-    foreign = GpuOperatorDetector()
+    leading = Leading(settings, kube=kube, manager=MANAGER, lease=LEASE, env=env)
+    informers = Informers(leading.kube, namespace=settings.namespace, env=env)
     metrics = DiscoveryMetrics(env.metrics)
-    events = EventRecorder(kube=candidate.kube, env=env)
     controller_metrics = ControllerMetrics(env.metrics, controllers=[NAME, DEVICES_NAME])
 
     async def lead(fenced: Kube) -> None:
@@ -69,9 +53,9 @@ async def run(
         labels = LabelController(
             informers=informers,
             reports=reports,
-            foreign=foreign,
+            foreign=leading.foreign,
             writes=writes,
-            events=events,
+            events=leading.events,
             hold=hold,
             nfd_labels=settings.nfd_enabled,
             metrics=metrics,
@@ -84,7 +68,7 @@ async def run(
             silence=TelemetrySilence(beats, clock=env.clock),
             writes=writes,
             device_writes=DeviceWrites(fenced, informers=informers, metrics=metrics),
-            events=events,
+            events=leading.events,
             hold=hold,
             metrics=metrics,
             controller_metrics=controller_metrics,
@@ -94,17 +78,11 @@ async def run(
             controllers.create_task(labels.run(), name=NAME)
             controllers.create_task(devices.run(), name=DEVICES_NAME)
 
+    # Reports are followed before a term can begin: its first decisions are about them.
     await service.enter("reports", reports)
     service.run_forever("heartbeats", _listen(beats, env=env))
-    informers.leases.cache.on_change(
-        lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
-    )
-    for informer in informers.all():
-        service.run_forever(f"follow {informer.name}", informer.run())
-    service.run_forever("events", events.run())
-    service.run_forever("lead", candidate.run(lead))
-    service.ready_when("sources", lambda: informers.why_not_synced() or None)
-    service.ready_when("definitions", lambda: missing_definitions(informers.all()) or None)
+    leading.follow(service, informers)
+    leading.compete(service, lead)
 
 
 async def _listen(beats: HeartbeatMonitor, *, env: Env) -> None:

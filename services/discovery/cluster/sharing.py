@@ -58,7 +58,7 @@ class ConfigMap(views.Object, frozen=True, kw_only=True):
     data: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "data", readable_texts(self.data or {}))
+        views.settle(self, data=readable_texts(self.data or {}))
 
 
 class PluginConfigs(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,14 +9,10 @@ from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
 from libs.kube.informer import Informer
 from libs.kube.resources import PODS
+from libs.kube.views.claims import RESOURCE_CLAIMS, ResourceClaim
 from libs.policy.render.rendered import DRA_APP
 from libs.runtime.env import Env
-from services.driver.cluster.claim_notices import (
-    CLAIMS,
-    Notice,
-    ResourceClaim,
-    notices,
-)
+from services.driver.cluster.claim_notices import Notice, node_of, notices
 from services.driver.cluster.resources import Node
 
 CHECK_EVERY: Final = 2.0
@@ -63,7 +59,7 @@ class ClaimFollower:
 
     async def _follow(self) -> None:
         """Follow claims and plugins while claims are served."""
-        claims = Informer(self._kube, CLAIMS, env=self._env)
+        claims = Informer(self._kube, RESOURCE_CLAIMS, env=self._env)
         plugins = Informer(
             self._kube, PODS, env=self._env, namespace=self._namespace, labels=f"app={DRA_APP}"
         )
@@ -114,4 +110,4 @@ class ClaimFollower:
 
 
 def _nodes_of(claims: Iterable[ResourceClaim]) -> frozenset[str]:
-    return frozenset(each.node for each in claims if each.node)
+    return frozenset(filter(None, map(node_of, claims)))

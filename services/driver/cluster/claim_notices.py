@@ -8,8 +8,8 @@ import msgspec
 from libs.contracts.node import UpgradeState
 from libs.kube import views
 from libs.kube.events import InvolvedObject
-from libs.kube.resources import Resource
-from libs.policy.render.claims import DEVICE_CLASS_GROUP, DRIVER
+from libs.kube.views.claims import RESOURCE_CLAIMS, ResourceClaim
+from libs.policy.render.claims import DRIVER
 
 _AT_REST: Final = frozenset(
     (UpgradeState.UNKNOWN, UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_DONE)
@@ -23,51 +23,9 @@ MAX_PODS: Final = 256
 """Of a claim, which is also the API server's limit."""
 
 
-class DeviceResult(views.View, frozen=True, kw_only=True):
-    driver: str = ""
-    pool: str = ""
-
-
-class Devices(views.View, frozen=True, kw_only=True):
-    results: tuple[DeviceResult, ...] = ()
-
-
-class Allocation(views.View, frozen=True, kw_only=True):
-    devices: Devices = Devices()
-
-
-class Consumer(views.View, frozen=True, kw_only=True):
-    """A pod that may use the claim."""
-
-    resource: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class ClaimStatus(views.View, frozen=True, kw_only=True):
-    allocation: Allocation | None = None
-    reserved_for: tuple[Consumer, ...] = ()
-
-
-class ResourceClaim(views.Object, frozen=True, kw_only=True):
-    status: ClaimStatus = ClaimStatus()
-
-    @property
-    def node(self) -> str:
-        """The node of the claim's GPUs; empty if it has none."""
-        allocation = self.status.allocation
-        results = () if allocation is None else allocation.devices.results
-        return next((each.pool for each in results if each.driver == DRIVER), "")
-
-
-CLAIMS: Final = Resource(
-    group=DEVICE_CLASS_GROUP,
-    plural="resourceclaims",
-    kind="ResourceClaim",
-    optional=True,
-    view=ResourceClaim,
-)
-"""Served since Kubernetes 1.34."""
+def node_of(claim: ResourceClaim) -> str:
+    """Return the node of the claim's GPUs, which names the pool; empty if it has none."""
+    return next((each.pool for each in claim.devices_of((DRIVER,))), "")
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +38,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
         """Yield the claim and its pods."""
         metadata = self.claim.metadata
         yield InvolvedObject(
-            api_version=CLAIMS.api_version,
-            kind=CLAIMS.kind,
+            api_version=RESOURCE_CLAIMS.api_version,
+            kind=RESOURCE_CLAIMS.kind,
             name=metadata.name,
             namespace=metadata.namespace,
             uid=metadata.uid,
@@ -107,9 +65,10 @@ def notices(
     """
     ready = {pod.spec.node_name for pod in plugins if _is_ready(pod)}
     for claim in claims:
-        if claim.node and ends:
+        node = node_of(claim)
+        if node and ends:
             yield Notice(claim=claim, why=SWITCHED_OFF)
-        elif claim.node and (why := _why(claim.node, ready=claim.node in ready, states=states)):
+        elif node and (why := _why(node, ready=node in ready, states=states)):
             yield Notice(claim=claim, why=f"{why}: {_STARTED}")
 
 

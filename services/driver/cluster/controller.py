@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from libs.kube.client import Kube
 from libs.kube.controller import (
+    RETRY_REFUSED,
     Controller,
     ControllerMetrics,
     Reconciled,
@@ -51,8 +52,6 @@ _DEBOUNCE: Final = 0.2
 """Seconds in which changes are gathered before a resync."""
 _STATUS_DEBOUNCE: Final = 0.5
 """Seconds in which changes of a status are gathered."""
-_RETRY_REFUSED: Final = 60.0
-"""Seconds after which a refused write is tried again."""
 _POD_INTERVAL: Final = 30.0
 _CONCURRENCY: Final = 8
 _PERMANENT: Final = (Invalid, Forbidden, UnknownKind)
@@ -116,16 +115,11 @@ class OperandController:
         """By DaemonSet that lacks pods."""
 
     async def run(self) -> None:
-        unsubscribe = (
+        self._queue.add(_RESYNC)
+        await self._controller.run_subscribed(
             self._informers.on_change(self._on_change),
             self._handlers.on_change(self._resync_soon),
         )
-        try:
-            self._queue.add(_RESYNC)
-            await self._controller.run()
-        finally:
-            for each in unsubscribe:
-                each()
 
     def _on_change(self, before: Object | None, after: Object | None) -> None:
         nodes = [each for each in (before, after) if isinstance(each, resources.Node)]
@@ -150,13 +144,12 @@ class OperandController:
             self._succeed(key)
             return Reconciled()
         if isinstance(change, RefuseOperand):
-            return self._refuse(key, change.why)
+            return ReconcileRefused(self._refuse(key, change.why))
         try:
             await self._carry_out(key, change)
         except _PERMANENT as error:
             self._failed[key] = _without_times(change)
-            self._queue.add_after(key, _RETRY_REFUSED)
-            return self._refuse(key, str(error))
+            return ReconcileRefused(self._refuse(key, str(error)), again_in=RETRY_REFUSED)
         except BaseException:
             self._failed[key] = _without_times(change)
             raise
@@ -281,12 +274,13 @@ class OperandController:
 
     # Results.
 
-    def _refuse(self, key: ObjectKey, why: str) -> ReconcileRefused:
+    def _refuse(self, key: ObjectKey, why: str) -> str:
+        """Tell once why an object cannot be written; return it."""
         if self._refused.get(key) != why:
             self._refused[key] = why
             self._events.operand_refused(key, why, self._planner.plan)
             self._resync_soon()
-        return ReconcileRefused(why)
+        return why
 
     def _succeed(self, key: ObjectKey) -> None:
         self._failed.pop(key, None)

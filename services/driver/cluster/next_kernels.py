@@ -1,10 +1,7 @@
 """The condition NextKernel: nodes that may have no driver after their next boot. Pure."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
-
-from msgspec.structs import replace
 
 from libs.contracts.facts import NextKernel
 from libs.policy.next_kernel import next_kernel_problem
@@ -12,7 +9,7 @@ from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.pool import Pools
 from libs.policy.render.driver import daemon_set_name
 from libs.policy.status import PolicyStatus, StatusCondition
-from services.driver.cluster.diagnosed import some_nodes
+from services.driver.cluster.diagnosed import nodes_of, some_nodes
 from services.driver.cluster.resources import Node
 
 NEXT_KERNEL: Final = "NextKernel"
@@ -49,21 +46,16 @@ def next_kernel_problems(
     return problems
 
 
-def with_next_kernels(
+def next_kernel_condition(
     status: PolicyStatus, pools: Pools, problems: Mapping[str, str]
-) -> PolicyStatus:
-    """Name the policy's nodes with such a problem, in its status."""
-    nodes = defaultdict[str, list[str]](list)
-    for pool in pools.pools:
-        if (pool.kind, pool.name) == (status.kind, status.name):
-            for name in sorted(problems.keys() & set(pool.nodes)):
-                nodes[problems[name]].append(name)
+) -> StatusCondition | None:
+    """Name the policy's nodes with such a problem."""
+    nodes = nodes_of(status, pools, {name: (problem,) for name, problem in problems.items()})
     if not nodes:
-        return status
-    condition = StatusCondition(
+        return None
+    return StatusCondition(
         type=NEXT_KERNEL,
         status=True,
         reason="NoDriver",
         message="; ".join(f"{some_nodes(names)}: {problem}" for problem, names in nodes.items()),
     )
-    return replace(status, conditions=(*status.conditions, condition))

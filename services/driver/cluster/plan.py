@@ -30,13 +30,13 @@ from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.variants import assign_variants
 from libs.policy.wanted import operands_of
-from services.driver.cluster.diagnosed import with_diagnoses
-from services.driver.cluster.next_kernels import next_kernel_problems, with_next_kernels
+from services.driver.cluster.diagnosed import diagnosed_condition
+from services.driver.cluster.next_kernels import next_kernel_condition, next_kernel_problems
 from services.driver.cluster.plugin_configs import PLUGIN_CONFIG, plugin_config_condition
 from services.driver.cluster.remaining_claims import (
     CLAIMS_REMAIN,
     claims_end,
-    with_remaining_claims,
+    claims_remain_condition,
 )
 from services.driver.cluster.resources import DaemonSet, Node, PolicyObject
 
@@ -142,16 +142,30 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         for node in snapshot.nodes
     }
     problems = next_kernel_problems(pools, snapshot.nodes, snapshot.next_kernels, daemon_sets)
-    statuses: list[PolicyStatus] = []
-    for found in policy_statuses(pools, placement, rendering, observation):
-        status = with_foreign_operands(found, pools, snapshot)
-        status = with_missing_definition(status, pools, missing=bool(monitors))
-        status = with_plugin_configs(status, pools, snapshot, namespace=settings.namespace)
-        if ends and _is_of_cluster(status, pools):
-            offers = operands_of(pools.cluster).device_plugin
-            status = with_remaining_claims(status, snapshot.claimed_nodes, offers=offers)
-        status = with_diagnoses(status, pools, diagnoses)
-        statuses.append(with_next_kernels(status, pools, problems))
+    of_cluster = (
+        foreign_operands_condition(snapshot.foreign_operands),
+        missing_definition_condition() if monitors else None,
+        plugin_config_condition(
+            pools.cluster,
+            namespace=settings.namespace,
+            config_maps=snapshot.config_maps,
+            texts=snapshot.config_texts,
+            nodes=snapshot.nodes,
+        ),
+        claims_remain_condition(
+            snapshot.claimed_nodes, offers=operands_of(pools.cluster).device_plugin
+        )
+        if ends
+        else None,
+    )
+    statuses = [
+        status.with_conditions(
+            *(of_cluster if _is_of_cluster(status, pools) else ()),
+            diagnosed_condition(status, pools, diagnoses),
+            next_kernel_condition(status, pools, problems),
+        )
+        for status in policy_statuses(pools, placement, rendering, observation)
+    ]
     return OperandPlan(
         pools=pools,
         objects=objects,
@@ -235,20 +249,17 @@ def _failure_cause(record: str) -> str:
 FOREIGN_OPERANDS: Final = "ForeignOperands"
 
 
-def with_foreign_operands(
-    status: PolicyStatus, pools: Pools, snapshot: ClusterSnapshot
-) -> PolicyStatus:
-    """Name the DaemonSets that a GPU Operator left, in the status of the cluster-wide policy."""
-    if not snapshot.foreign_operands or not _is_of_cluster(status, pools):
-        return status
+def foreign_operands_condition(daemon_sets: Collection[str]) -> StatusCondition | None:
+    """Name the DaemonSets that a GPU Operator left."""
+    if not daemon_sets:
+        return None
     message = (
         "these DaemonSets of a GPU Operator run beside Sluice's own, which does not change them:"
-        f" {', '.join(sorted(snapshot.foreign_operands))}: delete them"
+        f" {', '.join(sorted(daemon_sets))}: delete them"
     )
-    condition = StatusCondition(
+    return StatusCondition(
         type=FOREIGN_OPERANDS, status=True, reason="NotCreatedBySluice", message=message
     )
-    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
 
 
 MISSING_DEFINITION: Final = "MissingDefinition"
@@ -256,38 +267,17 @@ OF_CLUSTER: Final = (FOREIGN_OPERANDS, MISSING_DEFINITION, PLUGIN_CONFIG, CLAIMS
 """The conditions about the cluster's objects and kinds."""
 
 
-def with_missing_definition(status: PolicyStatus, pools: Pools, *, missing: bool) -> PolicyStatus:
-    """Say in the status of the cluster-wide policy that a ServiceMonitor cannot be created."""
-    if not missing or not _is_of_cluster(status, pools):
-        return status
+def missing_definition_condition() -> StatusCondition:
+    """Say that a ServiceMonitor cannot be created."""
     message = (
         "spec.dcgmExporter.serviceMonitor is enabled, but this cluster does not have the"
         f" CustomResourceDefinition servicemonitors.{MONITOR_GROUP}, so Prometheus is not told to"
         " scrape the telemetry agents: install the Prometheus Operator or its definitions, or set"
         " enabled to false"
     )
-    condition = StatusCondition(
+    return StatusCondition(
         type=MISSING_DEFINITION, status=True, reason="NotInstalled", message=message
     )
-    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
-
-
-def with_plugin_configs(
-    status: PolicyStatus, pools: Pools, snapshot: ClusterSnapshot, *, namespace: str
-) -> PolicyStatus:
-    """Name configurations of the device plugin that cannot be used."""
-    if not _is_of_cluster(status, pools):
-        return status
-    condition = plugin_config_condition(
-        pools.cluster,
-        namespace=namespace,
-        config_maps=snapshot.config_maps,
-        texts=snapshot.config_texts,
-        nodes=snapshot.nodes,
-    )
-    if condition is None:
-        return status
-    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
 
 
 def _is_of_cluster(status: PolicyStatus, pools: Pools) -> bool:

@@ -38,8 +38,6 @@ from services.driver.cluster.resources import (
 
 RESYNC: Final = 300.0
 """Seconds until the next plan if nothing changes, in case a change was missed."""
-MAX_LEASE_AGE: Final = 30.0
-"""Seconds after which a cached Lease must be verified before it is used."""
 RETRY_UNVERIFIED: Final = 5.0
 CLAIMS_EVERY: Final = 2.0
 """Seconds until the next plan while the plugin for claims stays until they end."""
@@ -91,8 +89,7 @@ class Planner:
         self, *, pod_problems: tuple[PodProblem, ...], refused: Mapping[str, str]
     ) -> None:
         informers = self._informers
-        leases = informers.leases
-        self._unverified = await leases.verify_current() if leases.age > MAX_LEASE_AGE else ""
+        self._unverified = await informers.why_operator_unknown()
         self._active_operator = self._foreign.active_holders(now=self._clock.monotonic())
         snapshot = ClusterSnapshot(
             policies={kind: tuple(policies) for kind, policies in informers.policies.items()},

@@ -5,9 +5,8 @@ from functools import lru_cache
 from typing import Final
 
 from libs.contracts.node import PLUGIN_CONFIG_LABEL
-from libs.policy.findings import printable
+from libs.contracts.words import excerpt, first_few, first_sentences
 from libs.policy.kinds.cluster_policy import ClusterPolicy
-from libs.policy.listing import list_first
 from libs.policy.plugin_config.config import RefusedConfig
 from libs.policy.plugin_config.file import load_config
 from libs.policy.plugin_config.texts import MAX_CONFIGS
@@ -54,7 +53,7 @@ def plugin_config_condition(
         "a device plugin whose configuration is one of these keeps the one it had, and offers no"
         " GPUs if it had none"
     )
-    message = "; ".join((list_first(problems, _LISTED), effect))
+    message = "; ".join((first_sentences(problems, _LISTED), effect))
     return StatusCondition(type=PLUGIN_CONFIG, status=True, reason="NotUsable", message=message)
 
 
@@ -64,7 +63,7 @@ def _without_key(
     """Yield the names that the policy and the labels of nodes give without a key."""
     if default and default not in keys:
         yield (
-            f"{where} has no key {printable(default)}, which spec.devicePlugin.config.default"
+            f"{where} has no key {excerpt(default)}, which spec.devicePlugin.config.default"
             " names: add it, or name another"
         )
     named: dict[str, list[str]] = {}
@@ -74,18 +73,16 @@ def _without_key(
         if value and value not in keys and labels.get(PRESENT_LABEL) == "true":
             named.setdefault(value, []).append(node.metadata.name)
     for value, names in sorted(named.items()):
-        count = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        listed = ", ".join(sorted(names)[:_LISTED])
         yield (
-            f"{where} has no key {printable(value)}, which the label {PLUGIN_CONFIG_LABEL} of"
-            f" {listed}{count} names: add it, or name another"
+            f"{where} has no key {excerpt(value)}, which the label {PLUGIN_CONFIG_LABEL} of"
+            f" {first_few(sorted(names), _LISTED)} names: add it, or name another"
         )
 
 
 def _refused(where: str, texts: Mapping[str, str]) -> Iterator[str]:
     for key, text in sorted(texts.items()):
         if reason := _why_refused(text):
-            yield f"key {printable(key)} of {where}: {printable(reason, 300)}"
+            yield f"key {excerpt(key)} of {where}: {excerpt(reason, 300)}"
 
 
 @lru_cache(maxsize=MAX_CONFIGS)

@@ -7,11 +7,9 @@ claims without it.
 from collections.abc import Collection
 from typing import Final
 
-import msgspec
-
 from libs.policy.pool import ClusterWidePolicy
 from libs.policy.render.agents import DRA_DAEMON_SET
-from libs.policy.status import PolicyStatus, StatusCondition
+from libs.policy.status import StatusCondition
 from libs.policy.wanted import operands_of
 from services.driver.cluster.diagnosed import some_nodes
 
@@ -34,10 +32,10 @@ def claims_end(
     return DRA_DAEMON_SET in daemon_sets if claimed_nodes is None else bool(claimed_nodes)
 
 
-def with_remaining_claims(
-    status: PolicyStatus, claimed_nodes: Collection[str] | None, *, offers: bool
-) -> PolicyStatus:
-    """Name the nodes whose claims have to end, in the status of the cluster-wide policy.
+def claims_remain_condition(
+    claimed_nodes: Collection[str] | None, *, offers: bool
+) -> StatusCondition:
+    """Name the nodes whose claims have to end.
 
     `offers`: the policy has the device plugin, which gives the other GPUs to pods.
     """
@@ -51,7 +49,4 @@ def with_remaining_claims(
         )
         if offers:
             message += "; the device plugin offers the other GPUs"
-    condition = StatusCondition(
-        type=CLAIMS_REMAIN, status=True, reason="SwitchedOff", message=message
-    )
-    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
+    return StatusCondition(type=CLAIMS_REMAIN, status=True, reason="SwitchedOff", message=message)

@@ -6,27 +6,27 @@ there may be thousands of nodes.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from libs.contracts import rollout
 from libs.contracts.gpus import GPU_RESOURCES
-from libs.contracts.message import MalformedMessage, decode
-from libs.contracts.node import RECORD_ANNOTATION, VALIDATION_POD_ANNOTATION, ValidationPod
-from libs.kube import views
+from libs.contracts.node import (
+    RECORD_ANNOTATION,
+    VALIDATION_POD_ANNOTATION,
+    ValidationPod,
+    validation_pod_of,
+)
+from libs.kube import resources, views
 from libs.kube.client import Kube
-from libs.kube.informer import Informer, informers
-from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import (
-    CONFIG_MAPS,
-    LEASES,
     CustomObject,
     Resource,
     custom_resource,
     custom_resources,
 )
-from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
+from libs.kube.views.lean import keep_metadata
+from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS, ROLLOUT
 from libs.policy.plugin_config.texts import readable_texts
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.claims import DEVICE_CLASS_GROUP, DEVICE_CLASS_KIND
@@ -39,6 +39,10 @@ from libs.policy.render.rendered import (
     NODE_STATUS,
 )
 from libs.runtime.env import Env
+from services.cluster_role import LeadingInformers
+
+if TYPE_CHECKING:
+    from libs.kube.informer import Informer
 
 MANAGER: Final = "sluice-driver"
 """The field manager of this role's writes."""
@@ -75,14 +79,10 @@ class Node(views.Object, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
     def __post_init__(self) -> None:
-        found = self.metadata.annotations
-        kept = {key: found[key] for key in _ANNOTATIONS if key in found}
-        lean = msgspec.structs.replace(self.metadata, annotations=kept, managed_fields=())
-        msgspec.structs.force_setattr(self, "metadata", lean)
-        status = self.status
-        gpus = {name: count for name, count in (status.allocatable or {}).items() if _is_gpu(name)}
-        status = msgspec.structs.replace(status, allocatable=gpus)
-        msgspec.structs.force_setattr(self, "status", status)
+        keep_metadata(self, annotations=_ANNOTATIONS)
+        found = (self.status.allocatable or {}).items()
+        gpus = {name: count for name, count in found if name.startswith(GPU_RESOURCES)}
+        views.settle(self, status=msgspec.structs.replace(self.status, allocatable=gpus))
 
     @property
     def record(self) -> str:
@@ -92,11 +92,7 @@ class Node(views.Object, frozen=True, kw_only=True):
     @property
     def validation_pod(self) -> ValidationPod | None:
         """What was written about the pod that confirms a validation."""
-        text = self.metadata.annotations.get(VALIDATION_POD_ANNOTATION, "")
-        try:
-            return decode(ValidationPod, text.encode()) if text else None
-        except MalformedMessage:
-            return None
+        return validation_pod_of(self.metadata.annotations)
 
     @property
     def gpu_resource(self) -> str:
@@ -119,10 +115,6 @@ class Node(views.Object, frozen=True, kw_only=True):
         return any(count not in ("", "0") for count in (self.status.allocatable or {}).values())
 
 
-def _is_gpu(name: str) -> bool:
-    return name.startswith(GPU_RESOURCES)
-
-
 class ValidatingPod(views.Pod, frozen=True, kw_only=True):
     """A pod that confirms the validation of a node."""
 
@@ -131,7 +123,15 @@ class ValidatingPod(views.Pod, frozen=True, kw_only=True):
         return self.spec.node_name == node and owners == [node_uid]
 
 
+class Specified(views.Object, frozen=True, kw_only=True):
+    """An operand that has nothing but a spec that is ours."""
+
+    spec: Any = None
+
+
 class DaemonSet(views.DaemonSet, frozen=True, kw_only=True):
+    """With its status, by which its pods are followed."""
+
     spec: Any = None
 
 
@@ -146,9 +146,7 @@ class ConfigMap(views.Object, frozen=True, kw_only=True):
             data = self.data or {}
             texts = readable_texts(data)
             short = {key: texts.get(key, "") for key in data}
-            msgspec.structs.force_setattr(self, "data", short)
-            empty = dict.fromkeys(self.binary_data or {}, "")
-            msgspec.structs.force_setattr(self, "binary_data", empty)
+            views.settle(self, data=short, binary_data=dict.fromkeys(self.binary_data or {}, ""))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -159,18 +157,6 @@ class RuntimeClass(views.Object, frozen=True, kw_only=True):
     handler: str = ""
 
 
-class DeviceClass(views.Object, frozen=True, kw_only=True):
-    spec: Any = None
-
-
-class Service(views.Object, frozen=True, kw_only=True):
-    spec: Any = None
-
-
-class ServiceMonitor(views.Object, frozen=True, kw_only=True):
-    spec: Any = None
-
-
 class Rollout(views.Object, frozen=True, kw_only=True):
     """A Rollout with its status as text, which is searched for the drivers that it names."""
 
@@ -178,49 +164,36 @@ class Rollout(views.Object, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         # Without a copy, the Raw keeps the whole response in memory.
-        msgspec.structs.force_setattr(self, "status", self.status.copy())
+        views.settle(self, status=self.status.copy())
 
     @property
     def text(self) -> str:
         return bytes(self.status).decode()
 
 
-NODES = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
-DAEMON_SETS = Resource(group="apps", plural="daemonsets", kind="DaemonSet", view=DaemonSet)
-CONFIGS = Resource(plural=CONFIG_MAPS.plural, kind=CONFIG_MAPS.kind, view=ConfigMap)
-RUNTIME_CLASSES = Resource(
-    group="node.k8s.io",
-    plural="runtimeclasses",
-    kind="RuntimeClass",
-    namespaced=False,
-    view=RuntimeClass,
-)
+NODES = resources.NODES.viewed_as(Node)
+DAEMON_SETS = resources.DAEMON_SETS.viewed_as(DaemonSet)
+CONFIGS = resources.CONFIG_MAPS.viewed_as(ConfigMap)
+RUNTIME_CLASSES = resources.RUNTIME_CLASSES.viewed_as(RuntimeClass)
 DEVICE_CLASSES = Resource(
     group=DEVICE_CLASS_GROUP,
     plural="deviceclasses",
     kind=DEVICE_CLASS_KIND,
     namespaced=False,
     optional=True,
-    view=DeviceClass,
+    view=Specified,
 )
 """Served since Kubernetes 1.34."""
-VALIDATION_PODS = Resource(plural="pods", kind="Pod", view=ValidatingPod)
-SERVICES = Resource(plural="services", kind="Service", view=Service)
+VALIDATION_PODS = resources.PODS.viewed_as(ValidatingPod)
+SERVICES = Resource(plural="services", kind="Service", view=Specified)
 SERVICE_MONITORS = Resource(
     group=MONITOR_GROUP,
     plural="servicemonitors",
     kind=MONITOR_KIND,
     optional=True,
-    view=ServiceMonitor,
+    view=Specified,
 )
-ROLLOUTS = Resource(
-    group=rollout.GROUP,
-    version=rollout.VERSION,
-    plural=rollout.PLURAL,
-    kind=rollout.KIND,
-    namespaced=False,
-    view=Rollout,
-)
+ROLLOUTS = custom_resource(ROLLOUT, Rollout)
 GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object, optional=True)
 POLICIES: Final = custom_resources(POLICY_KINDS, PolicyObject)
 """By kind."""
@@ -260,12 +233,7 @@ WRITTEN: Final = (*OPERANDS, NODES.kind, VALIDATION_PODS.kind, *POLICIES)
 def operand_content(live: views.Object) -> dict[str, Any]:
     """Return what an operand has besides its metadata."""
     match live:
-        case (
-            DaemonSet(spec=spec)
-            | DeviceClass(spec=spec)
-            | Service(spec=spec)
-            | ServiceMonitor(spec=spec)
-        ):
+        case Specified(spec=spec) | DaemonSet(spec=spec):
             return {"spec": spec}
         case ConfigMap(data=data):
             return {"data": data}
@@ -291,31 +259,21 @@ def is_of_gpu_operator(live: views.Object) -> bool:
 MAX_AGE: Final = 10.0
 """Seconds after which an informer must be verified before anything is deleted."""
 
-V = TypeVar("V", bound=views.Object)
 
-
-class Informers:
+class Informers(LeadingInformers):
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
-        def informer(
-            resource: Resource[V], *, namespaced: bool = False, fields: str = ""
-        ) -> Informer[V]:
-            return Informer(
-                kube, resource, env=env, namespace=namespace if namespaced else "", fields=fields
-            )
-
-        self.policies = informers(POLICIES, kube, env=env)
-        self.gpu_clusters = informer(GPU_CLUSTERS)
-        self.rollouts = informer(ROLLOUTS)
-        self.nodes = informer(NODES)
-        self.daemon_sets = informer(DAEMON_SETS, namespaced=True)
-        self.configs = informer(CONFIGS, namespaced=True)
-        self.runtime_classes = informer(RUNTIME_CLASSES)
-        self.device_classes = informer(DEVICE_CLASSES)
-        self.services = informer(SERVICES, namespaced=True)
-        self.service_monitors = informer(SERVICE_MONITORS, namespaced=True)
-        self.leases: Informer[views.Lease] = informer(
-            LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}"
-        )
+        super().__init__(kube, env=env)
+        self.policies = self.add_each(POLICIES)
+        self.gpu_clusters = self.add(GPU_CLUSTERS)
+        self.rollouts = self.add(ROLLOUTS)
+        self.nodes = self.add(NODES)
+        self.daemon_sets = self.add(DAEMON_SETS, namespace=namespace)
+        self.configs = self.add(CONFIGS, namespace=namespace)
+        self.runtime_classes = self.add(RUNTIME_CLASSES)
+        self.device_classes = self.add(DEVICE_CLASSES)
+        self.services = self.add(SERVICES, namespace=namespace)
+        self.service_monitors = self.add(SERVICE_MONITORS, namespace=namespace)
+        self.watch_gpu_operator()
         self.operands: Mapping[str, Informer[Any]] = {
             DAEMON_SETS.kind: self.daemon_sets,
             CONFIGS.kind: self.configs,
@@ -324,20 +282,6 @@ class Informers:
             SERVICES.kind: self.services,
             SERVICE_MONITORS.kind: self.service_monitors,
         }
-
-    def all(self) -> tuple[Informer[Any], ...]:
-        return (
-            *self.policies.values(),
-            self.gpu_clusters,
-            self.rollouts,
-            self.nodes,
-            *self.operands.values(),
-            self.leases,
-        )
-
-    def why_not_synced(self) -> str:
-        """Return why informers have no first list yet; empty when all have one."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
 
     async def why_stale(self) -> str:
         """Verify old caches; return why some may be stale, empty if all are current."""

@@ -11,10 +11,6 @@ from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.connect import connect
 from libs.kube.controller import ControllerMetrics
-from libs.kube.events import EventRecorder
-from libs.kube.informer import missing_definitions
-from libs.kube.lease.election import Candidate
-from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.requests import Transport
 from libs.policy.kinds.common import EnvVar
 from libs.policy.render.rendered import (
@@ -27,7 +23,7 @@ from libs.policy.render.validation_pod import APP
 from libs.runtime.env import Env
 from libs.runtime.process import Process
 from libs.runtime.service import Service
-from services.cluster_role import ClusterSettings
+from services.cluster_role import Leading, LeadingSettings
 from services.driver.cluster.claim_follower import ClaimFollower
 from services.driver.cluster.controller import NAME, OperandController
 from services.driver.cluster.handlers import ReportedHandlers
@@ -42,11 +38,8 @@ from services.driver.cluster.writes import DriverMetrics, PolicyEvents, Writes
 LEASE = "sluice-driver-cluster"
 
 
-class DriverClusterSettings(ClusterSettings, frozen=True, kw_only=True):
-    namespace: str
-    """Namespace of the operands and of the lease."""
+class DriverClusterSettings(LeadingSettings, frozen=True, kw_only=True):
     pod_name: str = "driver-cluster"
-    """Identity of this process in the lease."""
     images: AgentImages
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
@@ -77,13 +70,12 @@ def _variables(entries: tuple[str, ...]) -> tuple[EnvVar, ...]:
 class _Shared(msgspec.Struct, frozen=True, kw_only=True):
     """What one term of leadership takes over from the last."""
 
+    leading: Leading
     informers: Informers
     validation_pods: Cache[ValidatingPod]
-    foreign: GpuOperatorDetector
     commanded_drivers: CommandedDrivers
     handlers: ReportedHandlers
     image_requests: ImageRequests | None
-    events: EventRecorder
     metrics: DriverMetrics
     controller_metrics: ControllerMetrics
     settings: RenderSettings
@@ -106,23 +98,20 @@ async def run(
     `image_requests` no image is brought to a node before it is drained.
     """
     namespace = settings.namespace
-    candidate = Candidate(
-        kube, manager=MANAGER, namespace=namespace, lease=LEASE, identity=settings.pod_name, env=env
-    )
+    leading = Leading(settings, kube=kube, manager=MANAGER, lease=LEASE, env=env)
     shared = _Shared(
-        informers=Informers(candidate.kube, namespace=namespace, env=env),
+        leading=leading,
+        informers=Informers(leading.kube, namespace=namespace, env=env),
         validation_pods=Cache(
-            candidate.kube,
+            leading.kube,
             VALIDATION_PODS,
             env=env,
             namespace=namespace,
             labels=f"{MANAGED_BY_LABEL}={MANAGED_BY},app={APP}",
         ),
-        foreign=GpuOperatorDetector(),
         commanded_drivers=commanded_drivers,
         handlers=handlers or ReportedHandlers(env.clock),
         image_requests=image_requests,
-        events=EventRecorder(kube=candidate.kube, env=env),
         metrics=DriverMetrics(env),
         controller_metrics=ControllerMetrics(env.metrics, controllers=[NAME, VALIDATION_PODS_NAME]),
         settings=msgspec.structs.replace(
@@ -130,17 +119,9 @@ async def run(
         ),
         env=env,
     )
-    informers, foreign = shared.informers, shared.foreign
-    informers.leases.cache.on_change(
-        lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
-    )
-    for informer in informers.all():
-        service.run_forever(f"follow {informer.name}", informer.run())
+    leading.follow(service, shared.informers)
     service.run_forever("follow validation pods", shared.validation_pods.run())
-    service.run_forever("events", shared.events.run())
-    service.run_forever("lead", candidate.run(lambda fenced: _lead(fenced, shared)))
-    service.ready_when("sources", lambda: informers.why_not_synced() or None)
-    service.ready_when("definitions", lambda: missing_definitions(informers.all()) or None)
+    leading.compete(service, lambda fenced: _lead(fenced, shared))
 
 
 async def _lead(fenced: Kube, shared: _Shared) -> None:
@@ -148,7 +129,7 @@ async def _lead(fenced: Kube, shared: _Shared) -> None:
     informers, namespace, env = shared.informers, shared.settings.namespace, shared.env
     planner = Planner(
         informers,
-        foreign=shared.foreign,
+        foreign=shared.leading.foreign,
         commanded_drivers=shared.commanded_drivers,
         claimed_nodes=lambda: claims.claimed_nodes,
         handlers=shared.handlers,
@@ -159,7 +140,7 @@ async def _lead(fenced: Kube, shared: _Shared) -> None:
         kube=fenced,
         namespace=namespace,
         nodes=informers.nodes,
-        events=shared.events,
+        events=shared.leading.events,
         serves=lambda: planner.serves_claims,
         ends=lambda: planner.plan.claims_end,
         env=env,
@@ -172,7 +153,7 @@ async def _lead(fenced: Kube, shared: _Shared) -> None:
         planner=planner,
         handlers=shared.handlers,
         writes=writes,
-        events=PolicyEvents(shared.events),
+        events=PolicyEvents(shared.leading.events),
         metrics=shared.metrics,
         controller_metrics=shared.controller_metrics,
         env=env,

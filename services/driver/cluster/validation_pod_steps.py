@@ -12,8 +12,8 @@ import msgspec
 
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import NodeRecord, UpgradeState, ValidationPod
+from libs.contracts.words import excerpt
 from libs.kube.views import ContainerStatus
-from libs.policy.findings import printable
 from libs.policy.render.validation_pod import validation_pod_name
 from services.driver.cluster.resources import Node, ValidatingPod
 
@@ -108,7 +108,7 @@ def judge(pod: ValidatingPod, *, node_uid: str, order: str) -> ValidationPod | N
         message = _waiting(container)
     if passed is None and not message:
         return None
-    message = printable(message, MAX_MESSAGE)
+    message = excerpt(message, MAX_MESSAGE)
     return ValidationPod(node_uid=node_uid, order=order, passed=passed, message=message)
 
 

@@ -82,19 +82,14 @@ class ValidationPods:
         )
 
     async def run(self) -> None:
-        unsubscribe = (
+        for node in self._informers.nodes:
+            self._node_changed(None, node)
+        for pod in self._pods:
+            self._pod_changed(None, pod)
+        await self._controller.run_subscribed(
             self._pods.on_change(self._pod_changed),
             self._informers.nodes.cache.on_change(self._node_changed),
         )
-        try:
-            for node in self._informers.nodes:
-                self._node_changed(None, node)
-            for pod in self._pods:
-                self._pod_changed(None, pod)
-            await self._controller.run()
-        finally:
-            for each in unsubscribe:
-                each()
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         for pod in (before, after):

@@ -13,9 +13,10 @@ from libs.host.cdi.published import GPU_KIND
 from libs.host.dra.port import Claim, ClaimFailed, PreparedDevice
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError, NotFound, UnknownKind
+from libs.kube.views.claims import DeviceResult, ResourceClaim
 from services.driver.dra.checkpoint import Checkpoint, PreparedClaim, PreparedResult
 from services.driver.dra.devices import ClaimDevice
-from services.driver.dra.resources import VERSIONS, DeviceResult, ResourceClaim, claims
+from services.driver.dra.resources import DRIVER, VERSIONS, claims
 
 ENDS = "the policy gives GPUs by claims no more (spec.dra.enabled is false)"
 READ_SECONDS = 5.0
@@ -72,7 +73,7 @@ class NodeClaims:
         found = await self._read(claim)
         if found is None:
             raise ClaimFailed(f"the claim {claim.namespace}/{claim.name} is not there any more")
-        results = found.results()
+        results = found.devices_of((DRIVER,))
         if not results:
             raise ClaimFailed(
                 f"no device of this driver is allocated to the claim {claim.namespace}/{claim.name}"
@@ -113,7 +114,7 @@ class NodeClaims:
                 continue
             # The kubelet may have lost its state, and never say that a claim is not used any more.
             found = await self._read(other.claim)
-            if found is not None and found.results():
+            if found is not None and found.devices_of((DRIVER,)):
                 name = f"{other.claim.namespace}/{other.claim.name}"
                 raise ClaimFailed(f"the device {min(held)} is prepared for the claim {name}")
             await self._write(self._checkpoint.remove(other.claim.uid))

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts.facts import Gpu, Mig
+from libs.contracts.words import printable
 from libs.host.gpus.port import DriverLibrary
 from libs.policy.mig.profiles import is_offered
 from services.driver.plugin.places import Place
@@ -132,4 +133,4 @@ def _architecture(capability: tuple[int, int]) -> str:
 
 
 def _text(value: str) -> dict[str, str]:
-    return {"string": "".join(char for char in value if char.isprintable())[:_MAX_TEXT]}
+    return {"string": printable(value, "")[:_MAX_TEXT]}

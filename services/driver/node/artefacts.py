@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from libs.host.artefacts import store
 from libs.host.artefacts.members import ArtefactError
-from libs.host.artefacts.paths import printable
+from libs.host.artefacts.paths import sendable
 from libs.host.artefacts.store import Index, SourceFile
 from libs.host.artefacts.system import library_folder
 from libs.host.machine import Machine
@@ -80,7 +80,7 @@ class ArtefactKeeper:
             _log.warning("an artefact cannot be unpacked", artefact=digest, why=str(error))
             return error
         except Exception as error:  # noqa: BLE001 - no file may end the agent
-            why = printable(f"{type(error).__name__}: {error}")
+            why = sendable(f"{type(error).__name__}: {error}")
             _log.exception("an artefact cannot be unpacked, unexpectedly", artefact=digest, why=why)
             return ArtefactError(f"unpacking {digest} failed unexpectedly: {why}")
 

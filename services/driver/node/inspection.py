@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from libs.contracts.reports import Holder
+from libs.contracts.words import first_few
 from libs.host import driver_files, gate, holders, host_driver, modules, system
 from libs.host.gate import GateAnswer, GateRequest
 from libs.host.modules import Module
@@ -83,11 +84,6 @@ def describe_holders(found: tuple[Holder, ...], limit: int = 5) -> str:
     """Describe processes by name, pid and pod."""
     words = [
         f"{each.comm or '?'} (pid {each.pid}{f', pod {each.pod_uid}' if each.pod_uid else ''})"
-        for each in found[:limit]
+        for each in found
     ]
-    rest = len(found) - limit
-    return (
-        ", ".join(words) + (f" and {rest} more" if rest > 0 else "")
-        if words
-        else "no process found"
-    )
+    return first_few(words, limit) or "no process found"

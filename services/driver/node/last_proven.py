@@ -4,7 +4,6 @@ The agent opens the gate for it only while it cannot read its slot (docs/states.
 names the node and the machine, because a disk may be moved to another.
 """
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from libs.contracts.commands import Command, CommandKind, Idle, Proven
 from libs.host import system
 from libs.host.machine import Offload
 from libs.host.tree import Tree, Unreadable
+from libs.runtime.files import replace_file, sync_folder
 from libs.runtime.logs import logger
 
 VERSION: Final = 1
@@ -68,26 +68,13 @@ class ProofFile:
             proven=proven,
         )
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        replacement = self._path.with_name(f"{self._path.name}.new")
-        with replacement.open("wb") as file:
-            file.write(msgspec.json.encode(record))
-            file.flush()
-            os.fsync(file.fileno())
-        replacement.replace(self._path)
-        self._sync_folder()
+        replace_file(self._path, msgspec.json.encode(record))
 
     def erase(self) -> None:
         """Remove the file; it is gone from the disk afterwards. Raise `OSError`."""
         with suppress(FileNotFoundError):
             self._path.unlink()
-            self._sync_folder()
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            sync_folder(self._path.parent)
 
 
 class LastProven:

@@ -7,6 +7,7 @@ import msgspec
 
 from libs.contracts.gpus import GPU_RESOURCES
 from libs.contracts.identities import Writer
+from libs.contracts.words import first_few
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound
 from libs.kube.resources import PODS, Resource
@@ -43,8 +44,7 @@ class Refused(Exception):
 
 def named(names: list[str]) -> str:
     """Return some of the names, and how many more there are."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(sorted(names)[:SHOWN])}{more}"
+    return first_few(sorted(names), SHOWN)
 
 
 class Operands:

@@ -4,7 +4,6 @@ A file of MIG configurations is parsed once per revision of its ConfigMap, and a
 configuration is resolved again only when something that it depends on has changed.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -13,9 +12,10 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import GpuGeometry
 from libs.contracts.facts import Facts, Gpu
+from libs.contracts.gpu_forms import UUID
 from libs.contracts.node import MIG_CONFIG_LABEL
 from libs.contracts.reports import Report
-from libs.policy.findings import printable
+from libs.contracts.words import excerpt
 from libs.policy.mig.config import CONFIG_KEY, DEFAULT_CONFIG, MigConfigFile
 from libs.policy.mig.defaults import default_config, may_exist
 from libs.policy.mig.geometry import expected_geometry, is_applied, mig_digest, remarks
@@ -31,7 +31,6 @@ MAX_GPUS: Final = 64
 
 _SWITCHES: Final = (f"{DEPLOY_PREFIX}mig-manager", DEPLOY_OPERANDS)
 """Labels of a node; `false` leaves the division of its GPUs to others."""
-_UUID: Final = re.compile(r"GPU-[0-9A-Za-z-]{1,80}")
 
 _NOT_DESCRIBED: Final = (
     "the GPUs of the node are not reported, because spec.gfd.enabled of the policy is false: set it"
@@ -89,7 +88,7 @@ class ConfigFiles:
         key = f"{self._namespace}/{name}"
         where = f"ConfigMap {key}"
         if reason := self._why_unreadable(key):
-            return f"{where} cannot be read: {printable(reason)}"
+            return f"{where} cannot be read: {excerpt(reason)}"
         config_map = self._get(key)
         if config_map is None:
             self._parsed.pop(name, None)
@@ -226,7 +225,7 @@ def _unusable(gpus: Sequence[Gpu]) -> str:
     """Return why no command can name these GPUs; empty if one can."""
     if len(gpus) > MAX_GPUS:
         return f"the discovery agent reports {len(gpus)} GPUs, more than the {MAX_GPUS} of a node"
-    nameless = next((gpu for gpu in gpus if not _UUID.fullmatch(gpu.uuid)), None)
+    nameless = next((gpu for gpu in gpus if not UUID.fullmatch(gpu.uuid)), None)
     if nameless is None:
         return ""
     return (

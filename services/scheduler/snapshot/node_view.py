@@ -14,8 +14,8 @@ from libs.contracts.node import DRIVER_LABEL, NodeRecord
 from libs.contracts.numbers import parse_count
 from libs.contracts.reports import outdated_diagnoses
 from libs.contracts.rollout import FINALIZER
+from libs.contracts.words import excerpt
 from libs.kube.views import parse_time
-from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.validation import PRESENT_LABEL
@@ -171,8 +171,8 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         obstacle=facts.obstacle if facts is not None else None,
         outdated_diagnoses=outdated_diagnoses(facts) if facts is not None else frozenset(),
         gate=facts.gate if facts is not None else None,
-        no_gpus=printable(facts.cdi.why, _MAX_REASON) if facts and facts.cdi else "",
-        runtime_problem=printable(runtime.why, _MAX_REASON) if runtime is not None else "",
+        no_gpus=excerpt(facts.cdi.why, _MAX_REASON) if facts and facts.cdi else "",
+        runtime_problem=excerpt(runtime.why, _MAX_REASON) if runtime is not None else "",
         next_kernel=reports.described.next_kernel if reports.described is not None else None,
         runtime_digest=facts.cdi.digest if facts and facts.cdi else "",
         evidence=reports.evidence,

@@ -7,8 +7,8 @@ from libs.contracts.gpus import GPU_RESOURCES
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL, ITS_LOG, WHOLE_LOG
 from libs.contracts.paths import DRIVER_CONTAINER
+from libs.contracts.words import excerpt
 from libs.kube.views import MIRROR_ANNOTATION, ContainerStatus, Terminated, parse_time
-from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_PREFIX
 from libs.policy.render.agents import AGENTS
@@ -108,7 +108,7 @@ def image_pull(pods: Iterable[Pod]) -> ImagePull | None:
     return ImagePull(
         label=label,
         present=present,
-        trouble=printable(trouble, _MAX_TROUBLE),
+        trouble=excerpt(trouble, _MAX_TROUBLE),
         is_way_back=name.startswith(WAY_BACK),
     )
 
@@ -158,7 +158,7 @@ def _exit_text(ended: Terminated, logs: str) -> str:
         return f"{text}; {ITS_LOG}: `{logs}`"
     if len(log) > _MAX_LOG:
         log = f"…{log[1 - _MAX_LOG :]}"
-    return f"{text}, and its log ends: {printable(log, _MAX_LOG)}; {WHOLE_LOG}: `{logs}`"
+    return f"{text}, and its log ends: {excerpt(log, _MAX_LOG)}; {WHOLE_LOG}: `{logs}`"
 
 
 def _latest_exit(container: ContainerStatus) -> str:

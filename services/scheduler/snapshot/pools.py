@@ -7,10 +7,10 @@ import msgspec
 
 from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.node import DRIVER_LABEL, MIG_STATE_LABEL, STATE_LABEL
+from libs.contracts.words import excerpt
 from libs.kube.resources import CustomObject
 from libs.policy.artefacts import NO_ARTEFACTS, Artefacts, wanted_artefact
 from libs.policy.digest import driver_identity, driver_label, target_digest
-from libs.policy.findings import printable
 from libs.policy.images import image_path
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
@@ -82,7 +82,7 @@ class DriverDaemonSets:
         return Build(
             label=label,
             install_digest=install,
-            image=printable(metadata.annotations.get(IMAGE_ANNOTATION, "")),
+            image=excerpt(metadata.annotations.get(IMAGE_ANNOTATION, "")),
             readiness=readiness,
             detail=why,
         )

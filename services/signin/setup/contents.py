@@ -14,12 +14,11 @@ from libs.bus.server_config import (
     ServerCluster,
     SignIn,
     Tls,
-    User,
     new_nkey,
     nkey_of,
     server_config,
 )
-from libs.contracts.identities import COMPONENTS, Identity, Writer
+from libs.contracts.identities import COMPONENTS
 from services.signin.setup import certificates
 from services.signin.setup.certificates import NotAPair, Pem
 
@@ -153,11 +152,11 @@ def _config(keys: Files, wanted: Wanted) -> str:
     sign_in = SignIn(
         issuer=callout.public_signing,
         xkey=callout.public_xkey,
-        users=(User(identity=Identity(writer=Writer.SIGN_IN), public_key=nkey.public),),
+        keys=(nkey.public,),
         identities=wanted.nodes * len(COMPONENTS),
     )
     folder = wanted.folder
     tls = Tls(
         cert_file=f"{folder}/{_CERT}", key_file=f"{folder}/{_KEY}", ca_file=f"{folder}/{_CA_CERT}"
     )
-    return server_config([], sign_in=sign_in, tls=tls, cluster=wanted.cluster())
+    return server_config(sign_in, tls=tls, cluster=wanted.cluster())

@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from sys import intern
 from typing import Final
 
 import msgspec
 
 from libs.contracts.identities import Writer
 from libs.contracts.telemetry import Batch, GpuSample
-from libs.kube import views
+from libs.kube import resources, views
 from libs.kube.cache import Cache
-from libs.kube.resources import Resource
+from libs.kube.views.lean import keep_metadata
 from libs.policy.pool_index import PoolIndex, recorded_pool
 from libs.policy.render.agents import AGENTS
 from libs.runtime.clock import Clock
@@ -110,13 +109,11 @@ class Node(views.Object, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         metadata = self.metadata
         if metadata.labels or metadata.annotations:
-            msgspec.structs.force_setattr(self, "pool", recorded_pool(metadata))
-        labels = {} if self.pool else {intern(key): value for key, value in metadata.labels.items()}
-        lean = msgspec.structs.replace(metadata, labels=labels, annotations={}, managed_fields=())
-        msgspec.structs.force_setattr(self, "metadata", lean)
+            views.settle(self, pool=recorded_pool(metadata))
+        keep_metadata(self, labels=not self.pool)
 
 
-NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
+NODES: Final = resources.NODES.viewed_as(Node)
 
 
 class NodeTelemetry(msgspec.Struct, frozen=True, kw_only=True):

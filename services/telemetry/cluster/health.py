@@ -5,7 +5,6 @@ a node can have is ignored as a whole, and the events of each node are limited.
 """
 
 import math
-import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -15,12 +14,14 @@ from prometheus_client.registry import Collector
 
 from libs.bus.events import EventPublisher
 from libs.bus.reports import ReportCache
+from libs.contracts import gpu_forms as forms
 from libs.contracts.events import HealthEvent, about_gpu
 from libs.contracts.health import GpuHealth, Health, HealthFinding, HealthState
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
 from libs.contracts.reports import Report, StateKind
 from libs.contracts.subjects import State
+from libs.contracts.words import printable
 from libs.health.node import MAX_GPUS
 from libs.health.record import MAX_FINDINGS
 from libs.kube.cache import Cache
@@ -31,8 +32,6 @@ MAX_EVENTS: Final = 100
 """The most events of a node within `WINDOW`; more changes than that are not told one by one."""
 WINDOW: Final = 3600.0
 MAX_TEXT: Final = 300
-_GPU: Final = re.compile(r"GPU-[0-9A-Za-z-]{1,80}")
-_PCI: Final = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]|")
 _STATES: Final = tuple(HealthState)
 _Key = tuple[str, str, int | None]
 """A GPU, a rule, and the number of an XID."""
@@ -52,9 +51,9 @@ def read_verdict(report: Report | None) -> Health | None:
 
 
 def _is_proper(gpu: GpuHealth) -> bool:
-    names_gpu = not gpu.uuid or _GPU.fullmatch(gpu.uuid)
     return (
-        bool(names_gpu and _PCI.fullmatch(gpu.pci))
+        forms.has_form(gpu.uuid, forms.UUID)
+        and forms.has_form(gpu.pci, forms.PCI)
         and gpu.index < MAX_GPUS
         and gpu.state.is_known
         and len(gpu.findings) <= MAX_FINDINGS
@@ -163,7 +162,7 @@ def _changes(
 
 
 def _clean(text: str) -> str:
-    return "".join(char for char in text[:MAX_TEXT] if char.isprintable())
+    return printable(text, "")[:MAX_TEXT]
 
 
 class HealthCollector(Collector):

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.gpu_forms import MAX_NAME, PCI, UUID, VERSION, has_form
 from libs.contracts.telemetry import Batch, GpuSample, InstanceSample
 from libs.health.node import MAX_GPUS
 from services.telemetry.exposition import HostnameLabel, NodeSamples, render, rows
@@ -28,11 +29,7 @@ ALL_FIELDS: Final = MetricList(
 MAX_INSTANCES: Final = 32
 """GPU instances of one GPU; the driver numbers at most 14."""
 _MAX_MINOR: Final = 1023
-_MAX_MODEL: Final = 96
-_UUID: Final = re.compile(r"GPU-[0-9A-Za-z-]{1,80}")
-_PCI: Final = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]|")
 _PROFILE: Final = re.compile(r"[0-9A-Za-z.+-]{0,40}")
-_VERSION: Final = re.compile(r"[0-9A-Za-z.+-]{0,40}")
 
 
 class ProperSamples(msgspec.Struct, frozen=True, gc=False):
@@ -54,7 +51,7 @@ def proper_samples(batch: Batch) -> ProperSamples:
             refused += 1
         else:
             found[sample.uuid] = sample
-    version = batch.driver_version if _VERSION.fullmatch(batch.driver_version) else ""
+    version = batch.driver_version if has_form(batch.driver_version, VERSION) else ""
     refused += version != batch.driver_version
     return ProperSamples(tuple(found.values()), version, refused)
 
@@ -66,11 +63,11 @@ def fleet_page(nodes: Iterable[NodeSamples], *, hostname_label: HostnameLabel) -
 
 def _is_proper(sample: GpuSample) -> bool:
     return bool(
-        _UUID.fullmatch(sample.uuid)
-        and _PCI.fullmatch(sample.pci)
+        UUID.fullmatch(sample.uuid)
+        and has_form(sample.pci, PCI)
         and sample.index < MAX_GPUS
         and (sample.minor is None or 0 <= sample.minor <= _MAX_MINOR)
-        and len(sample.model) <= _MAX_MODEL
+        and len(sample.model) <= MAX_NAME
         and sample.model.isprintable()
         and len(sample.instances) <= MAX_INSTANCES
         and len({each.gpu_instance for each in sample.instances}) == len(sample.instances)

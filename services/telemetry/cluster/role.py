@@ -15,18 +15,12 @@ from libs.bus.rates import SenderRates
 from libs.bus.reports import ReportCache
 from libs.bus.telemetry import MOST_BATCHES, TelemetryCollector
 from libs.contracts.telemetry import Batch
-from libs.kube.cache import Cache
-from libs.kube.client import Kube
-from libs.kube.informer import informers
 from libs.kube.requests import Transport
-from libs.kube.resources import CustomObject, custom_resources
-from libs.policy.kinds import NODE_SELECTING_KINDS
-from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
-from services.cluster_role import ClusterSettings
+from services.fleet_role import FleetSettings, FollowedFleet
 from services.telemetry.cluster.fleet import NODES, SELECTOR, FleetTelemetry, Node
 from services.telemetry.cluster.health import FleetHealth, HealthCollector
 from services.telemetry.cluster.metrics import FleetCollector
@@ -36,10 +30,7 @@ from services.telemetry.exposition import HOSTNAME_LABEL, HostnameLabel
 _log = logger()
 
 
-class TelemetryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
-    namespace: str = ""
-    pod_name: str = ""
-    """These two are set for every cluster role; this one does not use them."""
+class TelemetryClusterSettings(FleetSettings, frozen=True, kw_only=True):
     exporter: HttpSettings = HttpSettings(port=9400)
     """Address of the page with the samples of all GPUs."""
     hostname_label: HostnameLabel = HOSTNAME_LABEL
@@ -57,13 +48,9 @@ async def run(
     service: Service,
 ) -> Mapping[str, Callable[[], Page]]:
     """Start the role; return the pages for dashboards."""
-    client = Kube(kube, manager=MANAGER, clock=env.clock)
-    nodes = Cache(client, NODES, env=env, labels=SELECTOR)
-    policies = informers(custom_resources(NODE_SELECTING_KINDS, CustomObject), client, env=env)
-    pool_index = PoolIndex(policies=policies, nodes=lambda: nodes_without_recorded_pool(nodes))
-    for cache in (nodes, *(informer.cache for informer in policies.values())):
-        cache.on_change(pool_index.invalidate)
-    fleet = FleetTelemetry(nodes, pool_index=pool_index, clock=env.clock)
+    followed = FollowedFleet(kube, NODES, manager=MANAGER, labels=SELECTOR, env=env)
+    nodes = followed.nodes
+    fleet = FleetTelemetry(nodes, pool_index=followed.pool_index, clock=env.clock)
     reports = ReportCache(bus=bus, clock=env.clock, cluster=settings.nats.cluster)
     publisher = EventPublisher(bus=bus, env=env, on_dropped=lambda: None)
     health = FleetHealth(nodes, reports, publisher=publisher, clock=env.clock)
@@ -92,13 +79,7 @@ async def run(
     await retry.until_success(lambda: service.enter("batches", collector))
     await retry.until_success(lambda: service.enter("reports", reports))
     service.run_forever("events", publisher.run())
-    service.run_forever("follow nodes", nodes.run())
-    for informer in policies.values():
-        service.run_forever(f"follow {informer.name}", informer.run())
-    service.ready_when(
-        "nodes",
-        lambda: None if nodes.is_synced else nodes.problem or "the Nodes are not listed yet",
-    )
+    followed.follow(service)
 
     def metrics_page() -> Page:
         page = fleet_page(fleet.samples(), hostname_label=settings.hostname_label)

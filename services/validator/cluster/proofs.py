@@ -7,7 +7,6 @@ Evidence proves one boot of one Node with the driver that it names, and nothing 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from sys import intern
 from typing import Final
 
 import msgspec
@@ -19,8 +18,8 @@ from libs.bus.reports import ReportCache
 from libs.contracts.diagnoses import NOTES, Diagnosis
 from libs.contracts.facts import Facts
 from libs.contracts.identities import Writer
-from libs.contracts.message import MalformedMessage, decode
-from libs.contracts.node import DRIVER_LABEL, VALIDATION_POD_ANNOTATION, ValidationPod
+from libs.contracts.message import MalformedMessage
+from libs.contracts.node import DRIVER_LABEL, ValidationPod, validation_pod_of
 from libs.contracts.reports import (
     Evidence,
     Report,
@@ -29,9 +28,9 @@ from libs.contracts.reports import (
     named_diagnoses,
     outdated_diagnoses,
 )
-from libs.kube import views
+from libs.kube import resources, views
 from libs.kube.cache import Cache
-from libs.kube.resources import Resource
+from libs.kube.views.lean import keep_metadata
 from libs.policy.pool_index import PoolIndex, recorded_pool
 from libs.policy.validation import PRESENT_LABEL
 
@@ -59,25 +58,17 @@ class Node(views.Object, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         metadata = self.metadata
         if metadata.labels or metadata.annotations:
-            msgspec.structs.force_setattr(self, "pool", recorded_pool(metadata))
-            msgspec.structs.force_setattr(self, "driver", metadata.labels.get(DRIVER_LABEL, ""))
-            msgspec.structs.force_setattr(self, "validation_pod", _validation_pod(metadata))
-        labels = {} if self.pool else {intern(key): value for key, value in metadata.labels.items()}
-        lean = msgspec.structs.replace(metadata, labels=labels, annotations={}, managed_fields=())
-        status = views.NodeStatus(node_info=self.status.node_info)
-        msgspec.structs.force_setattr(self, "metadata", lean)
-        msgspec.structs.force_setattr(self, "status", status)
+            views.settle(
+                self,
+                pool=recorded_pool(metadata),
+                driver=metadata.labels.get(DRIVER_LABEL, ""),
+                validation_pod=validation_pod_of(metadata.annotations),
+            )
+        keep_metadata(self, labels=not self.pool)
+        views.settle(self, status=views.NodeStatus(node_info=self.status.node_info))
 
 
-NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
-
-
-def _validation_pod(metadata: views.Metadata) -> ValidationPod | None:
-    text = metadata.annotations.get(VALIDATION_POD_ANNOTATION, "")
-    try:
-        return decode(ValidationPod, text.encode()) if text else None
-    except MalformedMessage:
-        return None
+NODES: Final = resources.NODES.viewed_as(Node)
 
 
 class ProofStatus(StrEnum):

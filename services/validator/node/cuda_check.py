@@ -5,8 +5,9 @@ from typing import Final
 
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Gpu
+from libs.contracts.words import first_sentences
 from libs.host.cuda.port import Computation, CudaProblem
-from services.validator.node.probe import CUDA_STEP, Probe, describe_first
+from services.validator.node.probe import CUDA_STEP, DESCRIBED, Probe
 
 _DIAGNOSES: Final = {
     CudaProblem.NOT_READY: Diagnosis.FABRIC_MANAGER,
@@ -36,7 +37,7 @@ def judge_cuda(probe: Probe, computations: Sequence[Computation]) -> Probe:
     if in_use:
         found += f"; in use by other processes, and not tried: {len(in_use)}"
     diagnosis = _diagnosis(probe, failed)
-    problem = describe_first([f"{each.uuid}: {each.describe()}" for each in failed])
+    problem = first_sentences((f"{each.uuid}: {each.describe()}" for each in failed), DESCRIBED)
     if diagnosis is Diagnosis.FABRIC_MANAGER:
         problem += f"; NVSwitches: {probe.switches}; GPUs outside of the fabric: {probe.unjoined}"
     return probe.at_step(CUDA_STEP, problem=problem, found=found, diagnosis=diagnosis)

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gpu, PciDevice
 from libs.contracts.gpus import GpuIdentity
 from libs.contracts.telemetry import GpuSample
+from libs.contracts.words import first_sentences
 from libs.health.node import MAX_GPUS, Failure, Records, Sweep, failures
 from libs.health.record import GpuRecord
 from libs.health.rules import Breach
 from libs.host.kernel_log import slot_of
-from services.validator.node.probe import describe_first
+from services.validator.node.probe import DESCRIBED
 
 _UNLISTED: Final = Breach("the driver does not have the GPU", "see the kernel log for that address")
 _NAMELESS: Final = GpuIdentity()
@@ -108,6 +109,7 @@ def _is_among(gpu: GpuIdentity, others: Sequence[GpuIdentity]) -> bool:
 
 
 def _text(failed: Sequence[Failure]) -> str:
-    return describe_first(
-        [f"{each.gpu.describe()} ({each.breach.message}: {each.breach.remedy})" for each in failed]
+    texts = (
+        f"{each.gpu.describe()} ({each.breach.message}: {each.breach.remedy})" for each in failed
     )
+    return first_sentences(texts, DESCRIBED)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
 from libs.contracts.reports import Resource
+from libs.contracts.words import first_few
 from libs.host.podresources.allocatable import Allocatable
 from libs.policy.kinds.mig import MigStrategy
 from libs.policy.mig.profiles import is_offered
@@ -49,10 +50,9 @@ def check_plugin(probe: Probe, found: Allocatable, strategy: MigStrategy) -> Pro
     if not missing:
         proven = probe.at_step(PLUGIN_STEP, found=f"pods can have {text}")
         return replace(proven, allocatable=listed)
-    more = len(missing) - 1
     return unproven(
         probe,
-        f"pods cannot have {min(missing)}{f' and {more} more' if more else ''}: the device plugin"
+        f"pods cannot have {first_few(sorted(missing), 1)}: the device plugin"
         f" has offered {text} to the kubelet; its log says why",
     )
 

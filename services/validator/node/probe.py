@@ -1,6 +1,6 @@
 """What one try of a validation found."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, Self
 
 import msgspec
@@ -18,7 +18,7 @@ CUDA_STEP: Final = "cuda"
 PLUGIN_STEP: Final = "plugin"
 STEPS: Final = (DRIVER_STEP, GPUS_STEP, TOOLKIT_STEP, CUDA_STEP, PLUGIN_STEP)
 """In their order; each needs those before it."""
-_DESCRIBED: Final = 3
+DESCRIBED: Final = 3
 """The number of failures that a text describes; it counts the others."""
 
 
@@ -71,9 +71,3 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     def passed(self, step: str) -> bool:
         """Whether this step was the last that was reached, and nothing is wrong."""
         return self.step == step and not self.problem
-
-
-def describe_first(texts: Sequence[str]) -> str:
-    """Return the first descriptions, and the number of the others."""
-    more = len(texts) - _DESCRIBED
-    return "; ".join([*texts[:_DESCRIBED], *([f"{more} more"] if more > 0 else [])])

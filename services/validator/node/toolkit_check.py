@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from libs.contracts.words import first_few
 from libs.host.cdi import published
 from libs.host.cdi.spec import common_digest, files
 from libs.host.tree import Tree
@@ -21,19 +22,14 @@ def check_toolkit(tree: Tree, probe: Probe) -> Probe:
     if unnamed := [uuid for uuid in probe.devices if uuid not in named]:
         return probe.at_step(
             TOOLKIT_STEP,
-            problem=f"containers cannot have {_some(unnamed)}, which {published.GPU_FILE} does not"
-            " name: see the log of the driver agent",
+            problem=f"containers cannot have {first_few(unnamed, 1)}, which {published.GPU_FILE}"
+            " does not name: see the log of the driver agent",
         )
     if absent := sorted(path for path in files(spec) if not tree.exists(path)):
         return probe.at_step(
             TOOLKIT_STEP,
-            problem=f"containers with a GPU do not start, because {_some(absent)} of"
+            problem=f"containers with a GPU do not start, because {first_few(absent, 1)} of"
             f" {published.GPU_FILE} is not there: see the log of the driver agent",
         )
     found = f"containers can have {len(probe.devices)} GPUs or MIG devices"
     return replace(probe.at_step(TOOLKIT_STEP, found=found), runtime_digest=common_digest(spec))
-
-
-def _some(names: list[str]) -> str:
-    """Return the first, and the number of the others."""
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

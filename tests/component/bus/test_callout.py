@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.server_config import server_config
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.testing.nats import NatsServer
+from libs.testing.sign_in import TokenSignIn, signed_nats
 from libs.testing.simulation import make_env
-from tests.callout import TokenSignIn
 from tests.component.bus.recorders import RecordingHandler
 from tests.support import eventually
 
@@ -24,33 +22,19 @@ READER = Identity(writer=Writer.SCHEDULER)
 BEAT = str(subjects.Beat(cluster="default", node=AGENT.node, component="driver"))
 
 
-class Tokens:
-    """A sign-in with the token files of its identities."""
-
-    def __init__(self, folder: Path) -> None:
-        self.sign_in = TokenSignIn((*AGENTS, READER))
-        self.config = server_config((), sign_in=self.sign_in.settings())
-        self._folder = folder
-
-    def credentials(self, identity: Identity) -> Credentials:
-        file = self._folder / str(identity).replace("/", "_")
-        file.write_text(self.sign_in.tokens[identity])
-        return Credentials(token_file=str(file))
-
-
 @pytest.fixture
-def tokens(tmp_path: Path) -> Tokens:
-    return Tokens(tmp_path)
+def sign_in(tmp_path: Path) -> TokenSignIn:
+    return TokenSignIn((*AGENTS, READER), tmp_path)
 
 
 @asynccontextmanager
-async def connected(url: str, tokens: Tokens, identity: Identity) -> AsyncGenerator[NatsBus]:
+async def connected(url: str, sign_in: TokenSignIn, identity: Identity) -> AsyncGenerator[NatsBus]:
     """A connection whose guard does not end."""
     async with connect(
         url=url,
         identity=identity,
         env=make_env(),
-        credentials=tokens.credentials(identity),
+        credentials=sign_in.credentials(identity),
         wait=60.0,
     ) as bus:
         guard = asyncio.create_task(bus.guard())
@@ -62,56 +46,53 @@ async def connected(url: str, tokens: Tokens, identity: Identity) -> AsyncGenera
             await asyncio.gather(guard, return_exceptions=True)
 
 
-async def test_a_verdict_after_the_servers_ping_is_awaited(tokens: Tokens) -> None:
+async def test_a_verdict_after_the_servers_ping_is_awaited(sign_in: TokenSignIn) -> None:
     """The server pings a client two seconds after CONNECT, also while sign-in is asked."""
-    tokens.sign_in.delay = 3.5
+    sign_in.delay = 3.5
     async with (
-        NatsServer(config=tokens.config) as server,
-        tokens.sign_in.run(server.url),
-        connected(server.url, tokens, AGENT) as bus,
+        signed_nats(sign_in) as server,
+        connected(server.url, sign_in, AGENT) as bus,
     ):
-        assert len(tokens.sign_in.admitted) == 1
+        assert len(sign_in.admitted) == 1
         changes: list[bool] = []
         bus.link.watch(changes.append)
-        await server.reload(tokens.config)
+        await server.reload(sign_in.config())
         await eventually(lambda: changes == [False, True])
-        assert len(tokens.sign_in.admitted) == 2
+        assert len(sign_in.admitted) == 2
 
 
 async def test_a_client_waits_until_sign_in_answers(
-    tokens: Tokens, caplog: pytest.LogCaptureFixture
+    sign_in: TokenSignIn, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with NatsServer(config=tokens.config) as server:
-        connection = connected(server.url, tokens, AGENT)
+    async with NatsServer(config=sign_in.config()) as server:
+        connection = connected(server.url, sign_in, AGENT)
         connecting = asyncio.create_task(connection.__aenter__())
         await eventually(lambda: "refused the token" in caplog.text)
-        async with tokens.sign_in.run(server.url):
+        async with sign_in.run(server.url):
             assert (await connecting).link.is_up
             await connection.__aexit__(None, None, None)
     told = [message for message in caplog.messages if "refused the token" in message]
     assert len(told) == 1
 
 
-async def test_a_session_that_expires_is_followed_by_another(tokens: Tokens) -> None:
-    tokens.sign_in.lifetime = 1
+async def test_a_session_that_expires_is_followed_by_another(sign_in: TokenSignIn) -> None:
+    sign_in.lifetime = 1
     async with (
-        NatsServer(config=tokens.config) as server,
-        tokens.sign_in.run(server.url),
-        connected(server.url, tokens, AGENT) as bus,
+        signed_nats(sign_in) as server,
+        connected(server.url, sign_in, AGENT) as bus,
     ):
         changes: list[bool] = []
         bus.link.watch(changes.append)
         await eventually(lambda: changes[:4] == [False, True] * 2)
 
 
-async def test_a_fleet_survives_a_reload_and_a_restart_of_the_server(tokens: Tokens) -> None:
+async def test_a_fleet_survives_a_reload_and_a_restart_of_the_server(sign_in: TokenSignIn) -> None:
     """A reload ends all sessions that began with a token, even if nothing was changed."""
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(NatsServer(config=tokens.config))
-        await stack.enter_async_context(tokens.sign_in.run(server.url))
-        reader = await stack.enter_async_context(connected(server.url, tokens, READER))
+        server = await stack.enter_async_context(signed_nats(sign_in))
+        reader = await stack.enter_async_context(connected(server.url, sign_in, READER))
         fleet = [
-            await stack.enter_async_context(connected(server.url, tokens, agent))
+            await stack.enter_async_context(connected(server.url, sign_in, agent))
             for agent in AGENTS
         ]
         handler = RecordingHandler()
@@ -120,7 +101,7 @@ async def test_a_fleet_survives_a_reload_and_a_restart_of_the_server(tokens: Tok
         for bus in fleet:
             bus.link.watch(ended.append)
 
-        await server.reload(tokens.config)
+        await server.reload(sign_in.config())
         await eventually(lambda: ended.count(False) == len(fleet))
         await eventually(lambda: all(bus.link.is_up for bus in (*fleet, reader)))
         await fleet[0].publish(BEAT, b"after the reload")
@@ -132,4 +113,4 @@ async def test_a_fleet_survives_a_reload_and_a_restart_of_the_server(tokens: Tok
         await fleet[0].publish(BEAT, b"after the restart")
         await eventually(lambda: handler.received[1:] == [(BEAT, b"after the restart")])
         assert ended.count(False) == 2 * len(fleet)
-        assert tokens.sign_in.unreadable == []
+        assert sign_in.unreadable == []

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from libs.bus.connections import NODES, SHARES, ConnectionMonitor
-from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.port import BusUnavailable, FromSequence, StoredMessage
 from libs.bus.server_config import ServerCluster, Tls, server_config
@@ -22,8 +21,8 @@ from libs.contracts.subjects import COMMANDS, EVENTS, STATE, STREAMS, Stream
 from libs.testing.child_process import HOST, ReservedPort
 from libs.testing.nats import NatsServer
 from libs.testing.nats_cluster import NatsCluster, nats_cluster
+from libs.testing.sign_in import TokenSignIn
 from libs.testing.simulation import make_env
-from tests.callout import TokenSignIn
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)
@@ -38,11 +37,10 @@ T = TypeVar("T")
 class World:
     """The cluster, and clients that end with the test."""
 
-    def __init__(self, cluster: NatsCluster, sign_in: TokenSignIn, folder: Path) -> None:
+    def __init__(self, cluster: NatsCluster, sign_in: TokenSignIn) -> None:
         self.cluster = cluster
         self.sign_in = sign_in
         self.ends = AsyncExitStack()
-        self._folder = folder
 
     async def bus(self, identity: Identity, *, server: str = "") -> NatsBus:
         """Connect to this server, by default to any."""
@@ -50,14 +48,11 @@ class World:
 
     @asynccontextmanager
     async def connect(self, identity: Identity, *, server: str = "") -> AsyncGenerator[NatsBus]:
-        token = self.sign_in.tokens[identity]
-        file = self._folder / token
-        file.write_text(token)
         async with connect(
             url=self.cluster.url_of(server) if server else self.cluster.url,
             identity=identity,
             env=make_env(),
-            credentials=Credentials(token_file=str(file), ca_file=self.cluster.ca_file),
+            credentials=self.sign_in.credentials(identity, ca_file=self.cluster.ca_file),
             wait=PATIENCE,
         ) as bus:
             yield bus
@@ -84,13 +79,13 @@ async def growing(tmp_path: Path) -> AsyncGenerator[World]:
 
 @asynccontextmanager
 async def _started(folder: Path, *, grows: bool) -> AsyncGenerator[World]:
-    sign_in = TokenSignIn([SCHEDULER, NEWCOMER, *AGENTS])
+    sign_in = TokenSignIn([SCHEDULER, NEWCOMER, *AGENTS], folder)
 
     def configure(tls: Tls, cluster: ServerCluster | None) -> str:
-        return server_config([], sign_in=sign_in.settings(), tls=tls, cluster=cluster)
+        return server_config(sign_in.settings(), tls=tls, cluster=cluster)
 
     async with nats_cluster(configure, grows=grows) as cluster:
-        entered = World(cluster, sign_in, folder)
+        entered = World(cluster, sign_in)
         async with entered.ends:
             yield entered
 
@@ -292,7 +287,7 @@ async def test_a_server_with_another_name_in_its_certificate_does_not_join(
         name="sluice", listen=f"{HOST}:{port.number}", routes=world.cluster.routes, size=3
     )
     sign_in = world.sign_in.settings()
-    config = f"server_name: other\n{server_config([], sign_in=sign_in, tls=tls, cluster=described)}"
+    config = f"server_name: other\n{server_config(sign_in, tls=tls, cluster=described)}"
     async with NatsServer(config=config) as other:
         refused = "Route Error 'Authorization Violation'"
         await eventually(lambda: refused in other.log, within=PATIENCE)

@@ -58,14 +58,14 @@ async def recover(world: CampaignWorld, waits: dict[str, WaitEvent]) -> list[str
 
 
 async def _accept(world: CampaignWorld) -> list[str]:
-    """Accept all failures of the current target."""
+    """Accept all failures of the current target, and the nodes of it that vanished."""
     rollout = await world.rollout()
     status = rollout.status.targets.get(world.target) if rollout is not None else None
     if rollout is None or status is None:
         return []
     released = rollout.spec.release
     accepted = released.failures if released and released.target == world.target else 0
-    failed = len(status.failed)
+    failed = len(status.harmed)
     if failed <= accepted:
         return []
     release = {"target": world.target, "failures": failed}

@@ -25,13 +25,13 @@ from services.discovery.cluster.role import DiscoveryClusterSettings
 from services.driver.cluster import role as driver_cluster
 from services.driver.cluster.image_requests import ImageRequests
 from services.driver.cluster.role import DriverClusterSettings
+from services.fleet_role import FleetSettings
 from services.scheduler import role as scheduler
 from services.scheduler.plan_process import PlanRequest, answer_plan
 from services.scheduler.role import SchedulerSettings
 from services.telemetry.cluster import role as telemetry_cluster
 from services.telemetry.cluster.role import TelemetryClusterSettings
 from services.validator.cluster import role as validator_cluster
-from services.validator.cluster.role import ValidatorClusterSettings
 from tests.unit.policy.situations import SETTINGS
 
 NAMESPACE = SETTINGS.namespace
@@ -169,7 +169,7 @@ _RUNS: dict[Writer, Callable[[RoleProcess], Coroutine[Any, Any, object]]] = {
         discovery_cluster.run,
         lambda name: DiscoveryClusterSettings(namespace=NAMESPACE, pod_name=name),
     ),
-    Writer.VALIDATOR_CLUSTER: _role(validator_cluster.run, lambda _: ValidatorClusterSettings()),
+    Writer.VALIDATOR_CLUSTER: _role(validator_cluster.run, lambda _: FleetSettings()),
     Writer.TELEMETRY_CLUSTER: _role(telemetry_cluster.run, lambda _: TelemetryClusterSettings()),
 }
 ROLES = tuple(_RUNS)

@@ -26,6 +26,7 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import BusFaults, LocalServer, TraceRecord
 from libs.testing.bus.local_bus import LocalBus
 from libs.testing.cluster.cluster import SimulatedCluster
+from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim, SteppedClock
 from libs.testing.simulation import run as simulate
@@ -94,7 +95,7 @@ class CampaignWorld(CampaignAdmin):
         )
         self._tasks.append(asyncio.create_task(sim_node.run(), name=f"machine {name}"))
 
-    async def _join(self, service: Service, identity: Identity) -> Bus:
+    async def _join(self, service: Service, identity: Identity, _pod: Pod) -> Bus:
         return await service.enter("bus", _connection(self.bus, identity))
 
     def start(self, writer: Writer) -> RoleProcess:

@@ -350,26 +350,33 @@ async def test_without_a_leader_the_scheduler_is_said_to_be_away(world: World) -
     assert "no scheduler leads" in ended.err
 
 
-async def test_nats_refuses_a_person_without_a_key(world: World) -> None:
-    ended = await world.run("events", SLUICE_NATS_NKEY_SEED_FILE="")
+async def test_nats_refuses_a_person_without_a_token(world: World) -> None:
+    ended = await world.run("events", SLUICE_NATS_TOKEN_FILE="")
     assert ended.code == ExitCode.NOT_ALLOWED, ended.err
     assert "no token could be requested for sluice-ctl in sluice" in ended.err
 
 
-async def test_a_key_that_is_not_there_is_not_reachable_for_each_verb(world: World) -> None:
+async def test_a_key_of_a_person_is_gone(world: World) -> None:
+    ended = await world.run("status", SLUICE_NATS_NKEY_SEED_FILE="/old/seed")
+    assert (ended.code, ended.out) == (ExitCode.WRONG_ARGUMENTS, "")
+    assert "--nkey-seed-file or SLUICE_NATS_NKEY_SEED_FILE is gone: " in ended.err
+    assert "--token-file" in ended.err
+
+
+async def test_a_token_that_is_not_there_is_not_reachable_for_each_verb(world: World) -> None:
     told = (
-        "NATS: cannot read the nkey seed file /gone/seed: no such file or directory; name one that"
-        " is there and that you may read, with --nkey-seed-file or SLUICE_NATS_NKEY_SEED_FILE\n"
+        "NATS: cannot read the token file /gone/token: no such file or directory; name one that"
+        " is there and that you may read, with --token-file or SLUICE_NATS_TOKEN_FILE\n"
     )
     for verb in ("plan", "events", "audit"):
-        ended = await world.run(verb, SLUICE_NATS_NKEY_SEED_FILE="/gone/seed")
+        ended = await world.run(verb, SLUICE_NATS_TOKEN_FILE="/gone/token")
         assert (ended.code, ended.out) == (ExitCode.NOT_REACHABLE, ""), verb
         assert ended.err.endswith(told), verb
-    status = await world.run("status", SLUICE_NATS_NKEY_SEED_FILE="/gone/seed", COLUMNS="400")
+    status = await world.run("status", SLUICE_NATS_TOKEN_FILE="/gone/token", COLUMNS="400")
     assert (status.code, status.err) == (ExitCode.DONE, "")
     assert f"waits: not from the scheduler: {told}" in status.out
-    doctor = await world.run("doctor", SLUICE_NATS_NKEY_SEED_FILE="/gone/seed", COLUMNS="400")
-    assert "cannot read the nkey seed file /gone/seed: no such file" in doctor.out
+    doctor = await world.run("doctor", SLUICE_NATS_TOKEN_FILE="/gone/token", COLUMNS="400")
+    assert "cannot read the token file /gone/token: no such file" in doctor.out
     assert "its pods run" not in doctor.out
 
 

@@ -19,10 +19,12 @@ from libs.bus.nats.bus import NatsBus
 from libs.contracts.device import DeviceHealth
 from libs.contracts.node import STATE_LABEL, WaitCode
 from libs.contracts.reports import Evidence, ValidationStep
+from libs.ctl import bus
 from libs.ctl.bus import open_bus
 from libs.ctl.failures import ExitCode
+from libs.ctl.follow import events
 from libs.ctl.options import Access
-from libs.ctl.web import bus_feed, server
+from libs.ctl.web import feed, server
 from tests.component.ctl.web_world import (
     DONE,
     EVICTING,
@@ -72,16 +74,18 @@ async def test_a_change_is_pushed_as_the_changed_node_alone(world: World) -> Non
     await add_device(world, "node-1", 0, DeviceHealth(state="failed", message="Xid 79"))
     async with page_of(world) as address, stream_of(address) as stream:
         await stream.until(lambda: len(stream.nodes) == 2 and stream.gpus.get("sick"))
-        assert stream.nodes["node-1"]["kind"] == "done"
-        assert stream.nodes["node-1"]["gpus"] == {"failed": 1}
-        assert stream.nodes["node-2"]["kind"] == "waiting"
+        assert stream.nodes["node-1"]["doing"] == "done"
+        assert stream.nodes["node-1"]["health"] == {"failed": 1}
+        assert stream.nodes["node-2"]["doing"] == "waiting"
         assert stream.gpus["sick"][0]["because"] == "Xid 79"
         assert stream.pools[0]["version"] == NEW_VERSION
         before = len(stream.changes)
         await set_label(world, "node-2", STATE_LABEL, FAILED)
         await set_ready(world, "node-2", ready=False)
         await stream.until(
-            lambda: stream.nodes["node-2"]["kind"] == "failed" and stream.nodes["node-2"]["unready"]
+            lambda: (
+                stream.nodes["node-2"]["doing"] == "failed" and stream.nodes["node-2"]["unready"]
+            )
         )
         pushed = [each["name"] for one in stream.changes[before:] for each in one.get("nodes", ())]
         assert set(pushed) == {"node-2"}
@@ -158,8 +162,8 @@ async def test_without_nats_the_page_shows_what_kubernetes_says(tmp_path: Path) 
 async def test_the_page_lives_through_an_outage_of_nats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("STATUS_SECONDS", "RETRY_SECONDS"):
-        monkeypatch.setattr(bus_feed, name, 0.1)
+    monkeypatch.setattr(feed, "STATUS_SECONDS", 0.1)
+    monkeypatch.setattr(events, "RETRY_SECONDS", 0.1)
     async with make_world(tmp_path) as world:
         await world.add_rollout(**rollout_status())
         nats = await world.start_nats()
@@ -172,7 +176,7 @@ async def test_the_page_lives_through_an_outage_of_nats(
             await stream.until(lambda: all(each["problem"] for each in stream.sources[1:]))
             assert stream.nodes["node-1"]["wait"]["detail"] == "first"
             await set_label(world, "node-1", STATE_LABEL, FAILED)
-            await stream.until(lambda: stream.nodes["node-1"]["kind"] == "failed")
+            await stream.until(lambda: stream.nodes["node-1"]["doing"] == "failed")
             await nats.start()
             await stream.until(lambda: not any(each["problem"] for each in stream.sources[1:]))
             await world.store(waits("node-1", uid, 2.0, WaitCode.FAILED, "second"))
@@ -188,8 +192,8 @@ async def test_a_renewed_connection_repeats_no_event(
         opened.append(access)
         return open_bus(access)
 
-    monkeypatch.setattr(bus_feed, "SESSION_SECONDS", 0.5)
-    monkeypatch.setattr(bus_feed, "open_bus", count)
+    monkeypatch.setattr(events, "SESSION_SECONDS", 0.5)
+    monkeypatch.setattr(bus, "open_bus", count)
     uid = await add_gpu_node(world, "node-1", state=REQUIRED, target="")
     await world.store(waits("node-1", uid, 1.0, WaitCode.BUDGET, "first"))
     async with page_of(world) as address, stream_of(address) as stream:
@@ -223,7 +227,7 @@ async def test_a_node_has_its_story(world: World) -> None:
             lambda: len(stream.events) == 2 and not any(each["problem"] for each in stream.sources)
         )
         await stream.until(
-            lambda: stream.nodes.get("node-1", {}).get("gpus", {}) == {"failed": 1, "ok": 1}
+            lambda: stream.nodes.get("node-1", {}).get("health", {}) == {"failed": 1, "ok": 1}
         )
         story = await story_of(address, "node-1")
         why = story["node"]["why"]

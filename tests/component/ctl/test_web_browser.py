@@ -10,12 +10,15 @@ import msgspec
 import pytest
 from msgspec.structs import asdict
 
-from libs.contracts.node import STATE_LABEL
+from libs.contracts.node import STATE_LABEL, WaitCode
+from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import Counts
-from libs.ctl.answers import EventLine, Pool, Source
 from libs.ctl.web.board import Board, Encoder
-from libs.ctl.web.model import Bar, Cell, Gpus, Kind, SickGpu, Wait
+from libs.ctl.web.model import Bar, Gpus, SickGpu, row_of
 from libs.ctl.web.server import PageServer, serve
+from libs.fleet.node import Doing, FollowedNode
+from libs.fleet.pools import Pool
+from libs.fleet.status import EventLine, Source
 from libs.testing.chromium import Browser, Page, connected, find_chromium, running
 from tests.component.ctl.web_world import FAILED, add_gpu_node, page_of, set_label
 from tests.component.ctl.world import make_world, rollout_status
@@ -70,14 +73,19 @@ class GivenPage:
     async def _tell(self, name: str) -> bytes:
         return msgspec.json.encode(self.story)
 
-    def add(self, name: str, kind: Kind = Kind.DONE, **changes: Any) -> None:
+    def add(self, name: str, doing: Doing = Doing.DONE, **changes: Any) -> None:
         fields: dict[str, Any] = {
             "pool": "gpus",
-            "state": f"upgrade-{kind}",
+            "state": f"upgrade-{doing}",
             "since": T0 - 60,
+            "driver": "",
+            "attempt": 0,
+            "in_flight": False,
+            "skipped": False,
+            "cause": "",
             **changes,
         }
-        self.board.put_cell(name, Cell(name=name, kind=kind, **fields))
+        self.board.put_node(name, row_of(FollowedNode(name=name, doing=doing, **fields)))
 
 
 @pytest.fixture
@@ -121,8 +129,8 @@ async def test_a_change_in_kubernetes_reaches_the_page(browser: Browser, tmp_pat
 
 
 async def test_hostile_text_is_shown_as_text(given: GivenPage, visit: Visit) -> None:
-    wait = Wait(code=HOSTILE, detail=HOSTILE, since=T0, who=HOSTILE)
-    given.add(HOSTILE, Kind.WAITING, pool=HOSTILE, wait=wait, driver=HOSTILE, cause=HOSTILE)
+    wait = WaitReason(code=WaitCode(HOSTILE), detail=HOSTILE, since=T0, who=HOSTILE)
+    given.add(HOSTILE, Doing.WAITING, pool=HOSTILE, wait=wait, driver=HOSTILE, cause=HOSTILE)
     given.board.put_bar(
         HOSTILE,
         Bar(node=HOSTILE, pool=HOSTILE, target=HOSTILE, start=T0, steps=((HOSTILE, T0),)),
@@ -178,20 +186,20 @@ async def test_twelve_nodes_have_cards_and_two_thousand_fit_the_window(
     given: GivenPage, visit: Visit
 ) -> None:
     for number in range(12):
-        given.add(f"gpu-{number}", tuple(Kind)[number % 6])
+        given.add(f"gpu-{number}", tuple(Doing)[number % len(Doing)])
     page = await visit()
     await page.until(f"{NODES} === 12")
     first = "document.querySelectorAll('.cell')"
-    assert await page.evaluate(f"{first}[0].textContent") == "✓gpu-0upgrade-done"
+    assert await page.evaluate(f"{first}[0].textContent") == "✕gpu-0upgrade-failed"
     assert await page.evaluate(f"[...{first}].map((each) => each.title)") == await page.evaluate(
         f"[...{first}].map((each) => each.getAttribute('aria-label'))"
     )
     signs = await page.evaluate(
         f"[...new Set([...{first}].map((each) => each.firstChild.textContent))].length"
     )
-    assert signs == len(Kind), "each kind has a sign of its own"
+    assert signs == len(Doing), "each has a sign of its own"
     for number in range(12, 2000):
-        given.add(f"gpu-{number}", Kind.DONE)
+        given.add(f"gpu-{number}", Doing.DONE)
     await page.until(f"{NODES} === 2000")
     bottom = "document.querySelector('.map').getBoundingClientRect().bottom"
     assert await page.evaluate(bottom) <= 800
@@ -202,7 +210,7 @@ async def test_twelve_nodes_have_cards_and_two_thousand_fit_the_window(
 
 async def test_everything_is_reached_by_keyboard(given: GivenPage, visit: Visit) -> None:
     for number in range(40):
-        given.add(f"gpu-{number}", Kind.FAILED if number == 1 else Kind.DONE)
+        given.add(f"gpu-{number}", Doing.FAILED if number == 1 else Doing.DONE)
     given.story = story("gpu-1")
     page = await visit()
     await page.until(f"{NODES} === 40")
@@ -235,13 +243,13 @@ async def test_everything_is_reached_by_keyboard(given: GivenPage, visit: Visit)
 
 async def test_the_focus_stays_while_nodes_change(given: GivenPage, visit: Visit) -> None:
     for number in range(3):
-        given.add(f"gpu-{number}", Kind.WAITING)
+        given.add(f"gpu-{number}", Doing.WAITING)
     page = await visit()
     await page.until(f"{NODES} === 3")
     await page.evaluate("document.querySelectorAll('table a')[1].focus()")
     focused = await page.evaluate(FOCUS)
-    given.add("gpu-0", Kind.FAILED)
-    given.add("gpu-00", Kind.FAILED)
+    given.add("gpu-0", Doing.FAILED)
+    given.add("gpu-00", Doing.FAILED)
     await page.until(f"{NODES} === 4")
     await page.until("document.querySelectorAll('.cell.failed').length === 2")
     assert await page.evaluate(FOCUS) == focused == "gpu-1"
@@ -266,7 +274,7 @@ def story(name: str) -> dict[str, Any]:
 async def test_a_node_page_tells_why_who_can_end_it_and_the_proof(
     given: GivenPage, visit: Visit
 ) -> None:
-    given.add("gpu-1", Kind.FAILED)
+    given.add("gpu-1", Doing.FAILED)
     given.story = story("gpu-1")
     page = await visit("node/gpu-1")
     await page.until("document.querySelector('.headline') !== null")
@@ -275,7 +283,7 @@ async def test_a_node_page_tells_why_who_can_end_it_and_the_proof(
                      "Reason", "cordoned", "attempt 2", "begun"):  # fmt: skip
         assert expected in text, expected
     given.story["node"]["why"]["wait"]["detail"] = "it broke again"
-    given.add("gpu-1", Kind.FAILED, cause="again")
+    given.add("gpu-1", Doing.FAILED, cause="again")
     await page.until("document.querySelector('dl').textContent.includes('it broke again')")
 
 
@@ -300,7 +308,7 @@ async def test_the_timeline_has_bars_before_their_plan_and_says_what_it_leaves_o
     page = await visit("timeline")
     await page.until("document.querySelectorAll('.gantt tbody tr').length === 60")
     text = await page.evaluate("document.querySelector('main').innerText")
-    assert "99 of 100 nodes done; 1 moving; a node took 5 min (median)" in text
+    assert "99 of 100 nodes done; 1 in flight; a node took 5 min (median)" in text
     assert "60 of 100 nodes are listed" in text
     order = await page.evaluate(
         "[...document.querySelector('.gantt .bar').children].map((each) => each.className.baseVal)"
@@ -312,7 +320,7 @@ async def test_the_timeline_has_bars_before_their_plan_and_says_what_it_leaves_o
 
 
 async def test_print_leaves_out_what_only_a_screen_can_use(given: GivenPage, visit: Visit) -> None:
-    given.add("gpu-1", Kind.FAILED)
+    given.add("gpu-1", Doing.FAILED)
     page = await visit()
     await page.until(f"{NODES} === 1")
     await page.emulate(media="print")
@@ -331,7 +339,7 @@ async def test_an_age_is_shown_where_it_is_more_than_usual(given: GivenPage, vis
         Source(name="C", gives="why", age=5.0, problem="away"),
         Source(name="D", gives="plans", problem="away"),
     )
-    given.add("gpu-1", Kind.DONE)
+    given.add("gpu-1", Doing.DONE)
     page = await visit()
     await page.until(f"{NODES} === 1")
     lines = "[...document.querySelectorAll('#sources li')].map((line) => line.textContent)"
@@ -344,11 +352,11 @@ async def test_an_age_is_shown_where_it_is_more_than_usual(given: GivenPage, vis
 
 
 async def test_dark_and_light_have_enough_contrast(given: GivenPage, visit: Visit) -> None:
-    for number, kind in enumerate(Kind):
-        given.add(f"gpu-{number}", kind)
+    for number, doing in enumerate(Doing):
+        given.add(f"gpu-{number}", doing)
     given.sources = (Source(name="x", gives="waits", problem="away"),)
     page = await visit()
-    await page.until(f"{NODES} === {len(Kind)}")
+    await page.until(f"{NODES} === {len(Doing)}")
     grounds: set[str] = set()
     for scheme in ("light", "dark"):
         await page.emulate(prefers_color_scheme=scheme)

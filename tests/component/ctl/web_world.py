@@ -37,8 +37,8 @@ from libs.contracts.queries import (
 )
 from libs.contracts.rollout import Counts
 from libs.ctl.options import Access
-from libs.ctl.web.model import GPU_LABEL
 from libs.ctl.web.run import serve_page
+from libs.fleet.node import GPU_LABEL
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import NODES
 from tests.component.ctl.world import NEW, POOL, World
@@ -190,7 +190,7 @@ def access_of(world: World) -> Access:
     return Access(
         kubeconfig=environ["KUBECONFIG"],
         nats=environ["SLUICE_NATS_URL"],
-        nkey_seed_file=environ["SLUICE_NATS_NKEY_SEED_FILE"],
+        token_file=environ["SLUICE_NATS_TOKEN_FILE"],
     )
 
 

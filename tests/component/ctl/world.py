@@ -1,4 +1,4 @@
-"""The command on a simulated API server over HTTP and a real nats-server with each identity's key.
+"""The command on a simulated API server over HTTP, and a real nats-server with sign-in.
 
 The scheduler's answers are given; its side of the bus is the real one.
 """
@@ -17,10 +17,8 @@ from unittest import mock
 import msgspec
 
 from demo.admin import path_of
-from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.queries import QueryHandlers, QueryResponder
-from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.events import Event, EventBody
 from libs.contracts.identities import Identity, Writer
@@ -36,6 +34,7 @@ from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import HttpFrontend, serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.nats import NatsServer
+from libs.testing.sign_in import TokenSignIn, signed_nats
 from libs.testing.simulation import make_env
 
 POOL = "clusterpolicy-cluster-policy"
@@ -52,9 +51,7 @@ spec:
   driver:
     version: %s
 """
-NO_ADDRESSES = dict.fromkeys(
-    ("SLUICE_NATS_URL", "SLUICE_NATS_NKEY_SEED_FILE", "SLUICE_NATS_TOKEN_FILE"), ""
-)
+NO_ADDRESSES = dict.fromkeys(("SLUICE_NATS_URL", "SLUICE_NATS_TOKEN_FILE"), "")
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -80,9 +77,6 @@ class World:
         self.kube = Kube(self.server.transport(user=PERSON), manager="kubectl", clock=clock)
         self._stack = stack
         self.environ: dict[str, str] = {**NO_ADDRESSES, "NO_COLOR": "1", "COLUMNS": "200"}
-        self._seeds = {
-            Identity(writer=writer): new_nkey() for writer in (Writer.SCHEDULER, Writer.CTL)
-        }
 
     async def serve(self) -> HttpFrontend:
         """Listen, and let the command use a kubeconfig of the person."""
@@ -91,17 +85,13 @@ class World:
         return http
 
     async def start_nats(self, *agents: Identity) -> NatsServer:
-        """Start a NATS server with the keys of the scheduler, of people, and of these agents."""
-        self._seeds |= {agent: new_nkey() for agent in agents}
-        users = [
-            User(identity=identity, public_key=nkey.public)
-            for identity, nkey in self._seeds.items()
-        ]
-        nats = await self._stack.enter_async_context(NatsServer(config=server_config(users)))
-        key = self.folder / "person.nkey"
-        key.write_text(self._seeds[Identity(writer=Writer.CTL)].seed)
-        self.environ |= {"SLUICE_NATS_URL": nats.url, "SLUICE_NATS_NKEY_SEED_FILE": str(key)}
-        self.bus = await self.connect(Identity(writer=Writer.SCHEDULER))
+        """Start a NATS server that admits the scheduler, people, and these agents."""
+        scheduler, person = Identity(writer=Writer.SCHEDULER), Identity(writer=Writer.CTL)
+        self.sign_in = TokenSignIn((scheduler, person, *agents), self.folder)
+        nats = await self._stack.enter_async_context(signed_nats(self.sign_in))
+        token = self.sign_in.credentials(person).token_file
+        self.environ |= {"SLUICE_NATS_URL": nats.url, "SLUICE_NATS_TOKEN_FILE": token}
+        self.bus = await self.connect(scheduler)
         for stream in STREAMS:
             await self.bus.ensure(stream)
         return nats
@@ -113,7 +103,7 @@ class World:
                 url=self.environ["SLUICE_NATS_URL"],
                 identity=identity,
                 env=make_env(),
-                credentials=Credentials(nkey_seed=self._seeds[identity].seed),
+                credentials=self.sign_in.credentials(identity),
             )
         )
 

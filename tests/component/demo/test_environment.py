@@ -57,13 +57,13 @@ def is_free(url: str) -> bool:
 
 async def rollouts(up: DemoEnvironment) -> list[str]:
     async with kube_client(up) as kube:
-        await DemoAdmin(kube).install()
+        await up.install(DemoAdmin(kube))
         body = await kube.request("GET", "/apis/sluice.dev/v1alpha1/rollouts")
     return msgspec.json.decode(body)["items"]
 
 
-@pytest.mark.dear("a cluster, NATS and a scheduler, each a process of its own")
-async def test_a_service_runs_with_its_own_account_and_key_and_leaves_nothing_behind() -> None:
+@pytest.mark.dear("a cluster, NATS, sign-in and a scheduler, each a process of its own")
+async def test_a_service_runs_with_its_own_account_and_token_and_leaves_nothing_behind() -> None:
     async with demo_environment(NODES, seed=1) as up:
         assert await rollouts(up) == []
         await up.start_service(SCHEDULER)
@@ -71,13 +71,13 @@ async def test_a_service_runs_with_its_own_account_and_key_and_leaves_nothing_be
         async with bus_client(up) as bus:
             assert bus.identity.writer is Writer.CTL
         processes = dict(up.processes.processes)
-        assert list(processes) == [CLUSTER, Writer.SCHEDULER]
+        assert list(processes) == [CLUSTER, Writer.SIGN_IN, Writer.SCHEDULER]
         pids = [up.nats.pid, *(process.child.pid for process in processes.values())]
         pages = [process.metrics_url for process in processes.values()]
         assert not any(map(is_free, pages))
         folder = up.paths.folder
-        secret = up.paths.key(bus.identity).stat()
-        assert secret.st_mode & 0o077 == 0
+        secrets = [up.paths.token(bus.identity), *up.paths.keys.iterdir()]
+        assert [file for file in secrets if file.stat().st_mode & 0o077] == []
     assert not folder.exists()
     assert [pid for pid in pids if is_alive(pid)] == []
     assert all(map(is_free, [*pages, up.nats.url]))

@@ -249,9 +249,10 @@ async def test_any_nats_client_can_read_the_events(demo: RunningDemo) -> None:
     words = demo.line("nats --server")
     options = dict(pairwise(words))
     (prefix,) = (word.partition("=")[2] for word in words if word.startswith("--inbox-prefix="))
+    (token,) = re.findall(r"\$\(cat (.*)\)", options["--user"])
     connection = await nats.connect(
         options["--server"],
-        nkeys_seed=options["--nkey"],
+        token=await asyncio.to_thread(Path(token).read_text),
         inbox_prefix=prefix.encode(),
         allow_reconnect=False,
     )

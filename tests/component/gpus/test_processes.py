@@ -47,12 +47,23 @@ def test_the_process_loads_pynvml_and_msgspec_alone() -> None:
     # msgspec loads the last one where something else has installed it.
     assert set(outside) - {"typing_extensions"} == {"msgspec", "pynvml"}
     assert ours == [
+        "libs.contracts",
+        "libs.contracts.diagnoses",
+        "libs.contracts.facts",
+        "libs.contracts.gpu_forms",
+        "libs.contracts.gpus",
+        "libs.contracts.message",
+        "libs.contracts.numbers",
         "libs.host",
         "libs.host.gpus",
         "libs.host.gpus.child",
+        "libs.host.gpus.clean",
         "libs.host.gpus.dividing",
+        "libs.host.gpus.division",
         "libs.host.gpus.events",
         "libs.host.gpus.measuring",
+        "libs.host.gpus.mig",
+        "libs.host.gpus.problems",
         "libs.host.gpus.protocol",
         "libs.host.gpus.reading",
     ]

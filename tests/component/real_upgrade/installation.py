@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from demo.admin import MANAGER, USER, DemoAdmin, path_of
-from demo.environment import SERVICES, DemoEnvironment
-from demo.paths import NAMESPACE, DemoPaths, kubelet_users, service_account, write_keys
+from demo.environment import SERVICES, SIGN_IN, DemoEnvironment
+from demo.paths import NAMESPACE, DemoPaths, kubelet_users, service_account
 from demo.process_group import ProcessGroup
-from libs.contracts.identities import Identity, Writer
+from libs.contracts.identities import COMPONENTS, Identity, Writer
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
 from libs.kube.errors import NotFound, TooManyRequests
@@ -31,6 +31,7 @@ from libs.runtime.clock import SystemClock
 from libs.testing.nats import NatsServer
 from libs.testing.realkube.binaries import Binaries
 from libs.testing.realkube.cluster import RealKube
+from libs.testing.sign_in import SignInKeys
 from tests.support import eventually
 
 OURS = f"system:serviceaccounts:{NAMESPACE}"
@@ -61,15 +62,16 @@ class Installation:
             await self.person.apply(obj)
         for kind in KINDS:
             await eventually(lambda kind=kind: self._is_served(kind), within=180)
-        for part in SERVICES:
+        for part in (SIGN_IN, *SERVICES):
             await self._write_kubeconfig(part.writer)
 
     async def start(self) -> None:
-        """Start two schedulers, then all other services and machines.
+        """Start sign-in, then two schedulers, then all other services and machines.
 
         The schedulers start first, because a scheduler starts no node before it has seen a
         heartbeat of its agent.
         """
+        await self.up.start_sign_in(self.person)
         for name in REPLICAS:
             await self._start_scheduler(name)
         await self.up.processes.wait_ready(*REPLICAS)
@@ -157,7 +159,7 @@ class Installation:
             kubeconfig=str(up.paths.kubeconfig(service_account(part.writer))),
             pod_name=name,
             nats_url=up.nats.url,
-            nats_nkey_seed_file=str(up.paths.key(Identity(writer=part.writer))),
+            nats_token_file=str(up.paths.token(Identity(writer=part.writer))),
         )
 
 
@@ -179,13 +181,17 @@ async def provision(binaries: Binaries, nodes: Sequence[str]) -> AsyncGenerator[
         stack.push_async_callback(plane.stop)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-real-"))
         paths = DemoPaths(Path(folder))
-        for name in ("users", "keys", "machines", "incidents"):
+        for name in ("users", "keys", "tokens", "machines", "incidents"):
             (paths.folder / name).mkdir()
         for user in groups_by_user:
             paths.kubeconfig(user).write_text(plane.kubeconfig(user).read_text())
-        nats = await stack.enter_async_context(NatsServer(config=write_keys(paths, nodes)))
+        sign_in = SignInKeys(paths.keys)
+        config = sign_in.config(identities=len(nodes) * len(COMPONENTS))
+        nats = await stack.enter_async_context(NatsServer(config=config))
         processes = await stack.enter_async_context(ProcessGroup(os.environ))
-        up = DemoEnvironment(paths, processes=processes, nats=nats, clock=clock, seed=1)
+        up = DemoEnvironment(
+            paths, processes=processes, nats=nats, sign_in=sign_in, clock=clock, seed=1
+        )
         transport = await open_transport(clock=clock, kubeconfig=paths.kubeconfig(USER))
         await stack.enter_async_context(transport)
         kube = Kube(transport, manager=MANAGER, clock=clock)

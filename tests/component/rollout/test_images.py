@@ -6,7 +6,6 @@ from libs.contracts.node import NodeRequest, Operation
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decide import decide
 from libs.rollout.decision import Decision, WriteNode
-from libs.rollout.node_writes import current_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import IMAGES, scenario
@@ -31,7 +30,7 @@ class _Starts:
 
     def _observe(self, fleet: Fleet, name: str, write: WriteNode) -> None:
         node, record = fleet.nodes[name], write.applied.record
-        if record is None or current_lease(node) is not None or record.operation not in _DRAINED:
+        if record is None or node.current_lease is not None or record.operation not in _DRAINED:
             return
         pool = fleet.pools[record.pool]
         if (

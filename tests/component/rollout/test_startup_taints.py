@@ -46,7 +46,7 @@ def test_only_the_first_upgrade_done_removes_startup_taints() -> None:
         for node in result.scenario.nodes:
             there = result.stage.state.nodes.get(node.name)
             if there is not None and node.name not in untainted:
-                others_kept += OTHERS_TAINT in there.taints
+                others_kept += OTHERS_TAINT in there.view.taints
     assert seen.removals >= 3
     assert seen.kept_lists >= 3
     assert others_kept >= 10
@@ -63,4 +63,4 @@ def test_a_node_that_was_done_keeps_the_taint() -> None:
     result = run_scenario(replace(calm, nodes=with_taint, disturbances=()), seen.decide)
     assert result.failure is None
     assert seen.removals == 0
-    assert any(there.taints for there in result.stage.state.nodes.values())
+    assert any(there.view.taints for there in result.stage.state.nodes.values())

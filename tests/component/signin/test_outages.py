@@ -20,16 +20,15 @@ from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.nats.failures import REPEAT_SECONDS
 from libs.bus.nats.renewal import MAX_PAUSE
 from libs.bus.port import BusUnavailable
-from libs.bus.server_config import server_config
 from libs.bus.token_renewal import LATEST
 from libs.contracts.identities import Identity, Writer
 from libs.kube.resources import NODES
 from libs.policy.render.agents import TOKEN_SECONDS
 from libs.runtime.clock import SystemClock
 from libs.testing.nats import NatsServer
+from libs.testing.sign_in import TokenSignIn, signed_nats
 from libs.testing.simulation import make_env
 from services.signin.claims import SESSION_GRACE
-from tests.callout import TokenSignIn
 from tests.component.signin.world import Pod, World, metrics
 from tests.security.identities import beat
 from tests.support import eventually
@@ -110,12 +109,11 @@ async def _connected(world: World, pod: Pod) -> None:
 
 
 @asynccontextmanager
-async def refusing() -> AsyncGenerator[tuple[NatsServer, TokenSignIn]]:
+async def refusing(folder: Path) -> AsyncGenerator[tuple[NatsServer, TokenSignIn]]:
     """Run a sign-in that knows no token: to a client it is the same as none, but without delay."""
-    sign_in = TokenSignIn([AGENT])
+    sign_in = TokenSignIn([AGENT], folder)
     sign_in.pods.clear()
-    config = server_config([], sign_in=sign_in.settings())
-    async with NatsServer(config=config) as server, sign_in.run(server.url):
+    async with signed_nats(sign_in) as server:
         yield server, sign_in
 
 
@@ -126,7 +124,7 @@ async def test_an_hour_of_waiting_is_a_line_every_ten_minutes(
     token = tmp_path / "token"
     token.write_text("a")
     clock = JumpingClock()
-    async with refusing() as (server, sign_in):
+    async with refusing(tmp_path) as (server, sign_in):
         with pytest.raises(BusUnavailable, match="within 3600 s: the server refused the token"):
             async with connect(
                 url=server.url,
@@ -187,9 +185,8 @@ class Session:
 @pytest.fixture
 async def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Session]:
     monkeypatch.setattr(base_connection, "WATCH_SECONDS", 0.01)
-    sign_in = TokenSignIn([AGENT])
-    config = server_config([], sign_in=sign_in.settings())
-    async with NatsServer(config=config) as server, sign_in.run(server.url):
+    sign_in = TokenSignIn([AGENT], tmp_path)
+    async with signed_nats(sign_in) as server:
         yield Session(server, sign_in, tmp_path / "token")
 
 

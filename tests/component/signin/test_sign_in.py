@@ -132,7 +132,7 @@ async def test_a_process_that_hangs_ends_and_the_others_serve(world: World) -> N
 
 
 async def test_both_keys_are_replaced_without_a_restart_of_sign_in(world: World) -> None:
-    old, new = world.seeds, new_seeds()
+    old, new = world.keys.seeds, new_seeds()
     world.write_seeds(old, old)
     child = await world.start(
         next_signing_seed_file=str(world.folder / "next_signing"),
@@ -172,7 +172,7 @@ async def test_keys_that_the_server_does_not_use_any_more_end_the_process(world:
         for task in connecting:
             task.cancel()
         await asyncio.wait(connecting)
-    assert all(seed not in child.log for seed in world.seeds)
+    assert all(seed not in child.log for seed in world.keys.seeds)
 
 
 async def test_known_agents_sign_in_while_the_api_server_is_away(

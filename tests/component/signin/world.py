@@ -12,19 +12,17 @@ from typing import Any
 
 import msgspec
 
-from libs.bus.callout import CalloutKeys, new_seeds
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.server_config import SignIn, User, new_nkey, server_config
 from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
 from libs.kube.resources import NODES, PODS, SERVICE_ACCOUNTS
 from libs.testing.child_process import ChildProcess, bytecode_environ
 from libs.testing.nats import NatsServer
+from libs.testing.sign_in import SignInKeys
 from libs.testing.simulation import make_env
 from tests.support import eventually
 
-SIGN_IN = Identity(writer=Writer.SIGN_IN)
 STARTED = "phase=ready"
 ENVIRON = {
     "SLUICE_METRICS_HOST": "127.0.0.1",
@@ -53,27 +51,15 @@ class World:
         self.folder = folder
         self.kube = kube
         self.namespace = namespace
-        self.seeds = new_seeds()
-        self.nkey = new_nkey()
+        self.keys = SignInKeys(folder)
         self.nats = NatsServer(config=self.config())
         self._stack = stack
         self.kubeconfig = kubeconfig
         self._started = 0
-        self.write_seeds(self.seeds)
-        (folder / "nkey").write_text(self.nkey.seed)
 
     def config(self, seeds: tuple[str, str] | None = None, *, timeout: int = 10) -> str:
         """Return nats-server's configuration; without `seeds`, for the first pair of keys."""
-        keys = CalloutKeys.from_seeds(*(seeds or self.seeds))
-        user = User(identity=SIGN_IN, public_key=self.nkey.public)
-        sign_in = SignIn(
-            issuer=keys.public_signing,
-            xkey=keys.public_xkey,
-            users=(user,),
-            identities=10,
-            timeout=timeout,
-        )
-        return server_config([], sign_in=sign_in)
+        return self.keys.config(identities=10, seeds=seeds, timeout=timeout)
 
     def write_seeds(self, *pairs: tuple[str, str]) -> None:
         """Write the seed files of the present pair, and of the next if there are two."""
@@ -137,16 +123,13 @@ class World:
         self, *, module: str = "services.signin", until: str = STARTED, **settings: str
     ) -> ChildProcess:
         """Start a process of sign-in, and wait until it answers, or until it logs something."""
-        files = {name: str(self.folder / name) for name in ("signing", "xkey")}
-        environ = {
-            **ENVIRON,
-            "SLUICE_NATS_URL": self.nats.url,
-            "SLUICE_NATS_NKEY_SEED_FILE": str(self.folder / "nkey"),
-            "SLUICE_KUBECONFIG": str(self.kubeconfig),
-            "SLUICE_NAMESPACE": self.namespace,
-            **{f"SLUICE_{name.upper()}_SEED_FILE": path for name, path in files.items()},
-            **{f"SLUICE_{name.upper()}": value for name, value in settings.items()},
+        own = {
+            "nats_url": self.nats.url,
+            "kubeconfig": str(self.kubeconfig),
+            "namespace": self.namespace,
         }
+        chosen = {**own, **self.keys.files, **settings}
+        environ = {**ENVIRON, **{f"SLUICE_{name.upper()}": text for name, text in chosen.items()}}
         child = await ChildProcess.start(
             "sign-in", *(sys.executable, "-W", "error", "-m", module, "server"), environ=environ
         )

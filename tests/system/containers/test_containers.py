@@ -12,11 +12,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from libs.bus.accounts import User
-from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.port import BusUnavailable
-from libs.bus.server_config import Nkey, ServerCluster, Tls, new_nkey, server_config
+from libs.bus.server_config import ServerCluster, Tls, server_config
 from libs.bus.streams import streams_with
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
@@ -34,6 +32,7 @@ from libs.testing.dockerd import Docker
 from libs.testing.image.assemble import assemble
 from libs.testing.image.build import IMAGE, is_quick
 from libs.testing.netns import Relay
+from libs.testing.sign_in import TokenSignIn
 from libs.testing.simulation import make_env
 from services.discovery.cluster.role import LEASE
 from tests.component.programs import NAMESPACE, PCI_DEVICE
@@ -71,15 +70,13 @@ def containers(docker: Docker, testcontainers: Any) -> Iterator[Containers]:
 
 
 @pytest.fixture
-def keys() -> dict[Identity, Nkey]:
-    return {identity: new_nkey() for identity in (SCHEDULER, AGENT, SERVICE, *NODE_AGENTS)}
+def sign_in(tmp_path: Path) -> TokenSignIn:
+    folder = tmp_path / "sign-in"
+    folder.mkdir()
+    return TokenSignIn((SCHEDULER, AGENT, SERVICE, *NODE_AGENTS), folder)
 
 
-def users(keys: dict[Identity, Nkey]) -> list[User]:
-    return [User(identity=identity, public_key=key.public) for identity, key in keys.items()]
-
-
-def write_servers(folder: Path, keys: dict[Identity, Nkey]) -> None:
+def write_servers(folder: Path, sign_in: TokenSignIn) -> None:
     """Write the configuration of three servers with one certificate, as the chart mounts it."""
     authority = CertificateAuthority()
     authority.write(folder / "ca.crt")
@@ -98,7 +95,7 @@ def write_servers(folder: Path, keys: dict[Identity, Nkey]) -> None:
             f"server_name: {name}\nlisten: 0.0.0.0:4222\n"
             "jetstream { store_dir: /data, max_file: 16GB }\n"
         )
-        text = own + server_config(users(keys), tls=tls, cluster=cluster)
+        text = own + server_config(sign_in.settings(), tls=tls, cluster=cluster)
         (folder / f"{name}.conf").write_text(text)
 
 
@@ -130,15 +127,19 @@ class Servers:
     """Three servers of NATS, each in a container."""
 
     def __init__(
-        self, by_name: Mapping[str, Any], url: str, keys: dict[Identity, Nkey], ca_file: Path
+        self, by_name: Mapping[str, Any], url: str, sign_in: TokenSignIn, ca_file: Path
     ) -> None:
         self._by_name = by_name
         self._url = url
-        self._keys = keys
+        self._sign_in = sign_in
         self._ca_file = str(ca_file)
 
+    def admitting(self) -> Any:
+        """Run sign-in, beside the containers."""
+        return self._sign_in.run(self._url, ca_file=self._ca_file)
+
     def bus(self, identity: Identity) -> Any:
-        credentials = Credentials(nkey_seed=self._keys[identity].seed, ca_file=self._ca_file)
+        credentials = self._sign_in.credentials(identity, ca_file=self._ca_file)
         return connect(
             url=self._url, identity=identity, env=make_env(), credentials=credentials, wait=PATIENCE
         )
@@ -151,9 +152,9 @@ class Servers:
 
 
 async def start_servers(
-    containers: Containers, keys: dict[Identity, Nkey], folder: Path, *images: Path
+    containers: Containers, sign_in: TokenSignIn, folder: Path, *images: Path
 ) -> Servers:
-    write_servers(folder, keys)
+    write_servers(folder, sign_in)
     await containers.prepare(await asyncio.to_thread(write_nats_image, folder), *images)
     by_name = {
         name: await containers.start(
@@ -165,7 +166,7 @@ async def start_servers(
     }
     ports = [await containers.docker.reach(HOSTS[name], 4222) for name in SERVERS]
     url = ",".join(f"tls://127.0.0.1:{port}" for port in ports)
-    return Servers(by_name, url, keys, folder / "ca.crt")
+    return Servers(by_name, url, sign_in, folder / "ca.crt")
 
 
 async def make_streams(bus: NatsBus) -> None:
@@ -174,13 +175,17 @@ async def make_streams(bus: NatsBus) -> None:
 
 
 async def test_three_servers_in_containers_lose_one(
-    containers: Containers, keys: dict[Identity, Nkey], tmp_path: Path
+    containers: Containers, sign_in: TokenSignIn, tmp_path: Path
 ) -> None:
-    servers = await start_servers(containers, keys, tmp_path)
+    servers = await start_servers(containers, sign_in, tmp_path)
     report = str(
         subjects.State(cluster="default", node="gpu-1", component="driver", kind="progress")
     )
-    async with servers.bus(SCHEDULER) as scheduler, servers.bus(AGENT) as agent:
+    async with (
+        servers.admitting(),
+        servers.bus(SCHEDULER) as scheduler,
+        servers.bus(AGENT) as agent,
+    ):
         await make_streams(scheduler)
         await persistently(lambda: agent.store(STATE, report, b"with three", id="1"))
         leader = await servers.kill_leader(scheduler)
@@ -197,10 +202,10 @@ async def test_three_servers_in_containers_lose_one(
         assert stored.data == b"with two"
 
 
-def write_settings(folder: Path, keys: dict[Identity, Nkey]) -> None:
+def write_settings(folder: Path, sign_in: TokenSignIn) -> None:
     """Write what the containers read, for the user that they run as; this is a test's machine."""
     for identity in (SERVICE, *NODE_AGENTS):
-        (folder / f"{identity.writer}-{identity.node}.seed").write_text(keys[identity].seed)
+        (folder / f"{identity.writer}-{identity.node}.token").write_text(sign_in.tokens[identity])
     machine = FakeMachine(folder / "machine")
     for name, value in PCI_DEVICE.items():
         put(machine.root, f"/sys/bus/pci/devices/0000:01:00.0/{name}", value)
@@ -233,7 +238,7 @@ async def api_server(docker: Docker, folder: Path) -> AsyncGenerator[tuple[Kube,
 
 
 async def test_a_service_and_its_agents_work_in_containers_while_a_server_is_lost(
-    containers: Containers, keys: dict[Identity, Nkey], tmp_path: Path
+    containers: Containers, sign_in: TokenSignIn, tmp_path: Path
 ) -> None:
     if not is_quick(os.environ):
         pytest.skip("no image: run `make image`")
@@ -241,13 +246,13 @@ async def test_a_service_and_its_agents_work_in_containers_while_a_server_is_los
     await asyncio.to_thread(assemble, archive, IMAGE, os.environ, report=lambda _: None)
     settings = tmp_path / "settings"
     settings.mkdir()
-    servers = await start_servers(containers, keys, settings, archive)
+    servers = await start_servers(containers, sign_in, settings, archive)
 
     async def start(identity: Identity, role: str, index: int, **more: str) -> Any:
         own = {
             "nats_url": ",".join(f"tls://{name}:4222" for name in SERVERS),
             "nats_ca_file": "/settings/ca.crt",
-            "nats_nkey_seed_file": f"/settings/{identity.writer}-{identity.node}.seed",
+            "nats_token_file": f"/settings/{identity.writer}-{identity.node}.token",
             "namespace": NAMESPACE,
             **more,
         }
@@ -260,8 +265,11 @@ async def test_a_service_and_its_agents_work_in_containers_while_a_server_is_los
             **WITHOUT_RIGHTS,
         )
 
-    async with api_server(containers.docker, settings) as (kube, kubeconfig):
-        write_settings(settings, keys)
+    async with (
+        servers.admitting(),
+        api_server(containers.docker, settings) as (kube, kubeconfig),
+    ):
+        write_settings(settings, sign_in)
         service = await start(SERVICE, "cluster", 3, kubeconfig=f"/settings/{kubeconfig.name}")
 
         async def start_agent(identity: Identity, index: int) -> None:

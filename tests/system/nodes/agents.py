@@ -87,7 +87,7 @@ async def until_agents_are_ready(
             if name not in seen and is_there(objects):
                 seen[name] = clock.time() - started
         if len(seen) == len(LINKS):
-            return [each for each in objects if each["kind"] == "Pod"], seen
+            return [each for each in objects if each["spec"].get("nodeName")], seen
         if clock.time() - started > _WITHIN:
             raise AssertionError(await _story(installation, seen))
         await asyncio.sleep(_CHECK_EVERY)
@@ -96,7 +96,8 @@ async def until_agents_are_ready(
 async def _story(installation: Installation, seen: Mapping[str, float]) -> str:
     """Return why agents are not Ready, as a person would look for it."""
     run, namespace = installation.kubectl.run, ("--namespace", NAMESPACE)
-    names = (await run("get", "pods", *namespace, "--output", "name")).split()
+    on_nodes = "--field-selector=spec.nodeName!="
+    names = (await run("get", "pods", *namespace, on_nodes, "--output", "name")).split()
     texts = [
         *(f"{name}: after {after:.1f} s" for name, after in seen.items()),
         await run("get", "nodes", "--show-labels"),

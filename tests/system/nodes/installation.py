@@ -11,11 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from libs.bus.callout import CalloutKeys, new_seeds
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect
 from libs.bus.port import Bus
-from libs.bus.server_config import SignIn, User, new_nkey, server_config
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import STREAMS
 from libs.policy.crds import crd_manifests
@@ -27,6 +25,7 @@ from libs.testing.image.build import IMAGE
 from libs.testing.nats import NatsServer
 from libs.testing.realnodes import config, gpus
 from libs.testing.realnodes.ground import Ground
+from libs.testing.sign_in import SignInKeys
 from libs.testing.simulation import make_env
 from tests.system.nodes.kubectl import Kubectl
 
@@ -48,14 +47,6 @@ _ENVIRON: Final = {
     **bytecode_environ(),
 }
 
-_WITH_KEY: Final = (
-    *(Writer.SIGN_IN, Writer.SCHEDULER),
-    *(Writer.DRIVER_CLUSTER, Writer.DISCOVERY_CLUSTER),
-    *(Writer.VALIDATOR_CLUSTER, Writer.TELEMETRY_CLUSTER, Writer.CTL),
-)
-"""Who has a key in NATS's configuration: services, whose processes have no pod and so no token, and
-tests, which read events and reports."""
-
 
 class Installation:
     """What an administrator installs; a policy makes the agents run."""
@@ -73,7 +64,7 @@ class Installation:
         self._stack = stack
         self._ground = ground
         self._folder = folder
-        self._keys = {writer: new_nkey() for writer in _WITH_KEY}
+        self._keys = SignInKeys(folder)
         self._image = image
         self.nats = NatsServer()
         self._url = ""
@@ -85,17 +76,10 @@ class Installation:
         authority.write(self._folder / "ca.crt")
         self._stack.push_async_callback(self._remove_objects)
         await self._create_objects(authority)
-        seeds = new_seeds()
-        await self._start_nats(authority, seeds)
-        await self._create_streams()
-        for name, seed in zip(("signing", "xkey"), seeds, strict=True):
-            (self._folder / name).write_text(seed)
-        sign_in = await self._start(
-            *(Writer.SIGN_IN, "services.signin", "server"),
-            signing_seed_file=str(self._folder / "signing"),
-            xkey_seed_file=str(self._folder / "xkey"),
-        )
+        await self._start_nats(authority)
+        sign_in = await self._start(Writer.SIGN_IN, "services.signin", "server", **self._keys.files)
         await sign_in.wait_for_log("phase=ready", within=180)
+        await self._create_streams()
         await self._start(
             *(Writer.DRIVER_CLUSTER, "services.driver", "cluster"),
             **{f"images_{agent}": self._image for agent in AgentImages.__struct_fields__},
@@ -133,23 +117,11 @@ class Installation:
         await self.kubectl.run("delete", "clusterpolicy", POLICY, "--ignore-not-found")
         await self.kubectl.run("delete", "namespace", NAMESPACE, "--timeout=180s")
 
-    async def _start_nats(self, authority: CertificateAuthority, seeds: tuple[str, str]) -> None:
+    async def _start_nats(self, authority: CertificateAuthority) -> None:
         """Start NATS on the loopback; nodes and pods reach it at their gateway."""
-        keys = CalloutKeys.from_seeds(*seeds)
-        users = {
-            writer: User(identity=Identity(writer=writer), public_key=key.public)
-            for writer, key in self._keys.items()
-        }
-        sign_in = SignIn(
-            issuer=keys.public_signing,
-            xkey=keys.public_xkey,
-            users=(users.pop(Writer.SIGN_IN),),
-            identities=10,
-        )
         names = (*LOOPBACK, config.GATEWAY)
         pair = authority.issue(self._folder, "nats", names=names)
-        settings = server_config(users.values(), sign_in=sign_in)
-        self.nats = NatsServer(config=settings, tls=pair)
+        self.nats = NatsServer(config=self._keys.config(identities=10), tls=pair)
         await self._stack.enter_async_context(self.nats)
         await self._ground.publish(self.nats.port, _NATS_PORT)
         self._stack.push_async_callback(self._ground.unpublish, _NATS_PORT)
@@ -158,9 +130,8 @@ class Installation:
     @asynccontextmanager
     async def bus(self, writer: Writer) -> AsyncGenerator[Bus]:
         """Connect to NATS."""
-        credentials = Credentials(
-            nkey_seed=self._keys[writer].seed, ca_file=str(self._folder / "ca.crt")
-        )
+        token = await self._token(writer)
+        credentials = Credentials(token_file=str(token), ca_file=str(self._folder / "ca.crt"))
         identity = Identity(writer=writer)
         async with connect(
             url=self._url, identity=identity, env=make_env(), credentials=credentials, wait=20.0
@@ -174,16 +145,15 @@ class Installation:
                 await bus.ensure(stream)
 
     async def _start(self, writer: Writer, module: str, role: str, **settings: str) -> ChildProcess:
-        """Start a service with the rights of its account, and its own key for the bus."""
-        seed = self._folder / f"{writer}.nkey"
-        seed.write_text(self._keys[writer].seed)
+        """Start a service with the rights of its account, also on the bus."""
         common = {
             "kubeconfig": str(await self._kubeconfig(writer)),
             "namespace": NAMESPACE,
             "nats_url": self._url,
-            "nats_nkey_seed_file": str(seed),
             "nats_ca_file": str(self._folder / "ca.crt"),
         }
+        if writer is not Writer.SIGN_IN:
+            common["nats_token_file"] = str(await self._token(writer))
         environ = {f"SLUICE_{name.upper()}": text for name, text in {**common, **settings}.items()}
         child = await ChildProcess.start(
             f"{module} {role}",
@@ -193,6 +163,29 @@ class Installation:
         self._stack.push_async_callback(child.destroy)
         self.services[writer] = child
         return child
+
+    async def _token(self, writer: Writer) -> Path:
+        """Request a token for the bus; that of a service is bound to a pod that bears its name.
+
+        The process runs beside the cluster: the pod gets no node, and never starts.
+        """
+        account, bound = service_account_of(writer), ()
+        if writer is not Writer.CTL:
+            spec = {
+                "serviceAccountName": account,
+                "schedulerName": "none",
+                "containers": [{"name": "beside-the-cluster", "image": self._image}],
+            }
+            metadata = {"name": account, "namespace": NAMESPACE}
+            await self.kubectl.apply(
+                {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            )
+            bound = ("--bound-object-kind=Pod", f"--bound-object-name={account}")
+        words = ("create", "token", account, "--namespace", NAMESPACE, "--audience=sluice")
+        token = await self.kubectl.output(*words, "--duration=24h", *bound)
+        file = self._folder / f"{writer}.token"
+        file.write_text(token.strip())
+        return file
 
     async def _kubeconfig(self, writer: Writer) -> Path:
         account = service_account_of(writer)

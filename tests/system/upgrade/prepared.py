@@ -16,13 +16,14 @@ from libs.contracts.identities import Writer
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
+from libs.kube.views.claims import RESOURCE_CLAIMS, ResourceClaim
 from libs.policy.render.agents import STATE_DIR
 from libs.runtime.clock import SystemClock
 from libs.testing.realnodes.init import disk_folder
 from libs.testing.realnodes.machine import NodeMachine
 from libs.testing.realnodes.node import Node
 from libs.testing.simulation import make_env
-from services.driver.cluster.claim_notices import CLAIMS, ResourceClaim
+from services.driver.cluster.claim_notices import node_of
 from services.driver.dra.checkpoint import PATH, PreparedClaim
 from tests.system.nodes.usage import container_processes
 from tests.system.upgrade.world import World
@@ -47,9 +48,9 @@ class PreparedClaims:
 
     def changed(self, _before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         """Record the pods of a claim that has GPUs of a node."""
-        if after is not None and after.node:
+        if after is not None and (node := node_of(after)):
             users = {each.uid for each in after.status.reserved_for}
-            self._pods[after.node, after.metadata.name] |= users
+            self._pods[node, after.metadata.name] |= users
 
     def look(self) -> None:
         """Look for pods that run while their claim is not prepared."""
@@ -100,7 +101,7 @@ async def prepared_claims(world: World) -> AsyncGenerator[PreparedClaims]:
     found = PreparedClaims(world.machines)
     kubeconfig = world.ground.kube.kubeconfig()
     async with await open_transport(clock=clock, kubeconfig=kubeconfig) as transport:
-        cache = Cache(Kube(transport, manager="test", clock=clock), CLAIMS, env=make_env())
+        cache = Cache(Kube(transport, manager="test", clock=clock), RESOURCE_CLAIMS, env=make_env())
         cache.on_change(found.changed)
 
         async def look() -> None:

@@ -227,7 +227,8 @@ class World:
             ("get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"),
         ]
         texts = [await self.kubectl.run(*words) for words in look]
-        for pod in (await self.kubectl.get("pods", "--namespace", NAMESPACE))["items"]:
+        on_nodes = ("pods", "--namespace", NAMESPACE, "--field-selector=spec.nodeName!=")
+        for pod in (await self.kubectl.get(*on_nodes))["items"]:
             name = pod["metadata"]["name"]
             logs = ("logs", "--namespace", NAMESPACE, name, "--tail=25", "--ignore-errors")
             said = await self.kubectl.run(*logs, "--all-containers")

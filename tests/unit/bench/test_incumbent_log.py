@@ -62,16 +62,3 @@ def test_a_node_is_followed_by_revision_and_refused_writes_change_nothing(tmp_pa
     assert found.first("n", "upgrade-failed") is None
     assert found.first("n", "upgrade-done") == START + 20
     assert found.cordoned_seconds("n", until=START + 34) == 14.0
-
-
-def test_the_time_of_a_request_leaves_out_the_pauses_between_passes(tmp_path: Path) -> None:
-    file = tmp_path / "log"
-    stamps = ("00.000000", "00.100000", "00.300000", "09.000000", "09.300000")
-    lines = [
-        line("them", "get", "nodes", 0, stageTimestamp=f"2026-01-01T00:00:{stamp}Z")
-        for stamp in stamps
-    ]
-    file.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
-    found = column_log(read_log(file, offset=0, since=START), until=START + 60)
-    assert round(found.request_seconds(["them"]), 3) == 0.2
-    assert found.request_seconds(["others"]) == 0.0

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from bench.incumbent.plan import STAGES, Plan, begin
-from bench.incumbent.recreated import recreate
-from bench.incumbent.world import DRIVER, WORK
+from bench.incumbent.world import DRIVER, WORK, startup_probe_end
+from libs.forecast.world import ProcessEnd
 
 
 def test_both_columns_ask_the_world_differently_and_get_the_same(tmp_path: Path) -> None:
@@ -34,11 +36,25 @@ def test_times_are_divided_and_short_before_the_change(tmp_path: Path) -> None:
     assert world.load(plan.bad_node, "new", 7).exit_code == 1
 
 
-def test_the_rules_in_python_upgrade_all_nodes_but_the_bad_one(tmp_path: Path) -> None:
-    for stage, outcome in zip(STAGES, ((20, 0, 0), (19, 1, 1)), strict=True):
-        begin(stage, tmp_path)
-        figures = recreate(Plan(nodes=20), troubled=stage.troubled, folder=tmp_path)
-        assert (figures.done, figures.failed, figures.harmed) == outcome
-        assert figures.evictions == 12
-        assert figures.done_after is not None
-        assert (figures.done_after < figures.lasted) is stage.troubled
+@pytest.mark.parametrize(
+    ("load", "end"),
+    [
+        (ProcessEnd(1.0), ProcessEnd(60.0)),
+        (ProcessEnd(60.0), ProcessEnd(60.0)),
+        (ProcessEnd(60.1), ProcessEnd(70.0)),
+        (ProcessEnd(109.0), ProcessEnd(110.0)),
+        (ProcessEnd(33.0, 1), ProcessEnd(33.0, 1)),
+        (ProcessEnd(1261.0), ProcessEnd(1260.0, 1)),
+        (ProcessEnd(None), ProcessEnd(1260.0, 1)),
+    ],
+)
+def test_a_driver_is_ready_once_its_startup_probe_succeeds(
+    load: ProcessEnd, end: ProcessEnd
+) -> None:
+    assert startup_probe_end(load) == end
+
+
+def test_three_of_five_nodes_have_work_and_not_the_first() -> None:
+    plan = Plan(nodes=10)
+    busy = [number for number, name in enumerate(plan.names) if plan.is_busy(name)]
+    assert busy == [1, 3, 4, 6, 8, 9]

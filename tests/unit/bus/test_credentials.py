@@ -36,5 +36,4 @@ def test_a_token_is_read_each_time(tmp_path: Path) -> None:
 
 def test_a_token_is_not_used_beside_a_key() -> None:
     assert Credentials(token_file="/token").signs_in
-    for other in ("nkey_seed", "nkey_seed_file", "creds_file"):
-        assert not Credentials(token_file="/token", **{other: "x"}).signs_in
+    assert not Credentials(token_file="/token", nkey_seed_file="/seed").signs_in

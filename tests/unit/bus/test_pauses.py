@@ -73,4 +73,4 @@ def test_sign_in_itself_tries_every_second(seed: int, count: int) -> None:
 def test_agents_are_spread_by_default() -> None:
     assert NatsSettings(node="a", token_file="/token").spread == SPREAD
     assert NatsSettings(token_file="/token").spread == 0.0
-    assert NatsSettings(node="a", nkey_seed_file="/seed").spread == 0.0
+    assert NatsSettings(node="a").spread == 0.0

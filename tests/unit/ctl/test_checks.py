@@ -150,16 +150,16 @@ def test_an_upgrade_that_goes_well_is_ok_and_one_that_needs_somebody_is_no_fault
         (found,) = policy_checks(policies, upgrade)
         return found.verdict
 
-    (good,) = policy_checks(policies, Upgrade(in_flight=1, to_follow=2))
+    (good,) = policy_checks(policies, Upgrade(in_flight=1, waiting=2))
     assert good.verdict is OK
-    assert good.found == "notReady, as an upgrade is under way: 1 in flight, 2 to follow"
+    assert good.found == "notReady, as an upgrade is under way: 1 in flight, 2 waiting"
     told_by_pools = (
         Upgrade(in_flight=1, failed=1),
-        Upgrade(to_follow=2, is_held=True),
+        Upgrade(waiting=2, is_held=True),
         Upgrade(skipped=2),
     )
     assert [policy_checks(policies, each) for each in told_by_pools] == [[], [], []]
-    assert verdict(Upgrade(to_follow=2, skipped=1)) is OK
+    assert verdict(Upgrade(waiting=2, skipped=1)) is OK
     assert verdict(NONE) is FAULT
     policies = {"ClusterPolicy gpus": policy("notReady", not_ready, upgrading)}
     assert verdict(NONE) is WARNING
@@ -238,8 +238,8 @@ def test_the_upgrade_is_that_of_all_pools() -> None:
         phase=RolloutPhase.HALTED, because="by Sluice", counts=Counts(total=2, failed=1)
     )
     free, braked = RolloutSpec(), RolloutSpec(brake=Brake.PAUSE)
-    assert upgrade_of([(free, going)]) == Upgrade(in_flight=1, to_follow=2)
-    both = Upgrade(in_flight=1, to_follow=3, failed=1, is_held=True)
+    assert upgrade_of([(free, going)]) == Upgrade(in_flight=1, waiting=2)
+    both = Upgrade(in_flight=1, waiting=3, failed=1, is_held=True)
     assert upgrade_of([(free, going), (free, halted)]) == both
     assert upgrade_of([(braked, going)]).is_held
     last = RolloutStatus(in_flight=flight, counts=Counts(total=1))

@@ -20,6 +20,7 @@ from libs.ctl import edits
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.versions import TARGET_ANNOTATION
+from libs.fleet.records import record_of
 from libs.kube.views import Metadata
 from libs.policy.render import rendered
 
@@ -97,9 +98,9 @@ def test_a_record_of_an_earlier_node_of_the_name_is_none() -> None:
     metadata = Metadata(
         name="node-1", uid="u", annotations={RECORD_ANNOTATION: encode(record).decode()}
     )
-    assert edits.record_of(metadata) is None
-    assert edits.record_of(node(record=True)) is not None
-    assert edits.record_of(Metadata(name="n", annotations={RECORD_ANNOTATION: "{"})) is None
+    assert record_of(metadata) is None
+    assert record_of(node(record=True)) is not None
+    assert record_of(Metadata(name="n", annotations={RECORD_ANNOTATION: "{"})) is None
 
 
 def test_the_annotation_of_a_target_is_the_rendered_one() -> None:

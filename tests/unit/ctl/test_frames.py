@@ -12,14 +12,15 @@ from msgspec.structs import asdict, replace
 from rich.style import Style
 
 from libs.contracts.node import WaitCode
+from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import BY_CHECKED_BRAKE, Brake, Counts, braked
-from libs.ctl.answers import EventLine, Pool, Source
-from libs.ctl.node_rows import NodeRow
 from libs.ctl.views.frame.compose import Frame, frame, listed_room
 from libs.ctl.views.frame.nodes import short_who, step_bar
 from libs.ctl.views.frame.text import Span, bar, cut, cut_middle, fit, fold, pad, text_of, width_of
-from libs.ctl.watch.fleet import GpuUse, Wait, Watched, WatchedNode, kind_of
-from libs.ctl.watch.screen import Layout, Panel, Screen, arrange
+from libs.ctl.watch.screen import Layout, Panel, Screen, Watched, arrange
+from libs.fleet.node import Doing, FollowedNode, GpuUse, LastCommand, doing_of
+from libs.fleet.pools import Pool
+from libs.fleet.status import EventLine, Source
 from libs.rollout.wait_reasons import RESOLVED_BY
 
 NOW: Final = 1_800_000_000.0
@@ -32,15 +33,15 @@ STATES: Final = (
     "upgrade-required",
     "",
 )
-JOBS: Final = Wait(
-    code="jobs",
+JOBS: Final = WaitReason(
+    code=WaitCode.JOBS,
     detail="pod team-a/train-7 of job train uses 4 GPUs of the node",
     since=NOW - 90,
     until=NOW + 600,
     who="the owners of the jobs",
 )
-BUDGET: Final = Wait(
-    code="budget",
+BUDGET: Final = WaitReason(
+    code=WaitCode.BUDGET,
     detail="2 of at most 2 nodes (maxUnavailable) are unavailable: node-2 (in flight)",
     since=NOW - 5,
     who="itself; the author of the policy, by raising the limits",
@@ -48,9 +49,11 @@ BUDGET: Final = Wait(
 SIZES: Final = ((80, 24), (110, 30), (160, 48), (40, 24))
 
 
-def node(number: int, state: str, *, gpus: bool = False) -> WatchedNode:
+def node(number: int, state: str, *, gpus: bool = False, **changes: Any) -> FollowedNode:
     in_flight = state in ("validation-required", "wait-for-jobs-required")
-    row = NodeRow(
+    waits = {"wait-for-jobs-required": JOBS, "upgrade-required": BUDGET}
+    command = LastCommand("validate the driver (begun)", "validator", NOW - 12)
+    made = FollowedNode(
         name=f"node-{number}",
         pool="gpus",
         state=state,
@@ -60,23 +63,14 @@ def node(number: int, state: str, *, gpus: bool = False) -> WatchedNode:
         in_flight=in_flight,
         skipped=False,
         cause="the driver did not load \x1b[2J" if state == "upgrade-failed" else "",
-    )
-    waits = {"wait-for-jobs-required": JOBS, "upgrade-required": BUDGET}
-    return WatchedNode(
-        row=row,
-        kind=kind_of(row),
+        doing=Doing.DONE,
         deadline=NOW + 300 if in_flight else None,
         wait=waits.get(state),
-        command="validate the driver (begun)" if state == "validation-required" else "",
-        agent="validator" if state == "validation-required" else "",
-        command_at=NOW - 12,
-        gpus=GpuUse(number % 9, 8, 41.0 + number) if gpus else None,
+        command=command if state == "validation-required" else None,
+        use=GpuUse(number % 9, 8, 41.0 + number) if gpus else None,
     )
-
-
-def cordoned(number: int) -> WatchedNode:
-    row = replace(node(number, "upgrade-done").row, cordoned=True)
-    return WatchedNode(row=row, kind=kind_of(row))
+    changed = replace(made, **changes)
+    return replace(changed, doing=doing_of(changed, changed.wait))
 
 
 def pool(**changes: Any) -> Pool:
@@ -138,11 +132,11 @@ CASES: Final = {
     "measured": (MEASURED, Screen(selected="node-4")),
     "map": (MANY, Screen(selected="node-184")),
     "cordoned-map": (
-        replace(TWELVE, nodes=[cordoned(1), *TWELVE.nodes[1:]]),
+        replace(TWELVE, nodes=[node(1, "upgrade-done", cordoned=True), *TWELVE.nodes[1:]]),
         Screen(selected="node-1", layout=Layout.MAP),
     ),
     "cordoned-rows": (
-        replace(TWELVE, nodes=[cordoned(1), *TWELVE.nodes[1:]]),
+        replace(TWELVE, nodes=[node(1, "upgrade-done", cordoned=True), *TWELVE.nodes[1:]]),
         Screen(selected="node-1"),
     ),
     "why": (TWELVE, Screen(selected="node-4", panel=WHY)),
@@ -248,7 +242,7 @@ def test_a_row_says_who_without_how(who: str, short: str) -> None:
 def test_a_node_waits_for_what_is_awaited_and_is_what_somebody_made_it(
     code: str, detail: str, cell: str, line: str
 ) -> None:
-    wait = Wait(code=code, detail=detail, since=NOW - 5)
+    wait = WaitReason(code=WaitCode(code), detail=detail, since=NOW - 5)
     held = replace(node(1, "upgrade-required"), wait=wait)
     shown = text(frame(watched((), nodes=[held]), Screen(), now=NOW, width=110, height=24))
     row = next(each for each in shown.splitlines() if each.startswith("> node-1"))
@@ -363,9 +357,7 @@ def test_the_bar_of_a_node_moves_with_each_step_of_its_upgrade() -> None:
         "validation-required",
         "uncordon-required",
     )
-    moving = node(1, "validation-required")
-    rows = (replace(moving.row, state=state, in_flight=True) for state in states)
-    bars = [step_bar(replace(moving, row=row)) for row in rows]
+    bars = [step_bar(node(1, state, in_flight=True)) for state in states]
     assert [bar.count("█") for bar in bars] == [1, 2, 3, 4, 5, 6, 7]
     assert step_bar(node(2, "upgrade-required")) == ""
 

@@ -20,6 +20,7 @@ from libs.ctl.bound_pods import may_be_pulled
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.observe.objects import Pod
+from libs.fleet.records import held_of
 from libs.kube.views import Metadata, Node, NodeSpec
 from libs.policy.render.rendered import IMAGE_LABEL
 
@@ -98,7 +99,7 @@ def test_a_node_of_somebody_else_is_refused_with_their_name() -> None:
 def test_a_lease_of_an_earlier_node_of_the_name_is_none() -> None:
     old = NodeLease(node_uid="old", owner=LeaseOwner.HUMAN, token=3, since=NOW, who="bob")
     assert LEASE_ANNOTATION in written(take(node(old)))
-    assert leases.held_of(node(old)) is None
+    assert held_of(node(old)) is None
 
 
 def test_an_unreadable_lease_is_taken_by_nobody_and_returned_with_a_warning() -> None:
@@ -130,12 +131,12 @@ def test_a_claim_is_withdrawn_and_the_lease_of_an_operation_stays() -> None:
 
 
 def test_a_claim_holds_once_the_operation_has_ended() -> None:
-    waiting, holding = leases.held_of(node(UPGRADE, BOB)), leases.held_of(node(None, BOB))
+    waiting, holding = held_of(node(UPGRADE, BOB)), held_of(node(None, BOB))
     assert waiting is not None
     assert holding is not None
     assert (waiting.waits, holding.waits) == (True, False)
     odd = NodeLease(node_uid="u", owner=LeaseOwner.HUMAN, token=3, since=1e300)
-    held = leases.held_of(node(odd))
+    held = held_of(node(odd))
     assert held is not None
     assert leases.describe(held).startswith("a person has the node for a while")
 

@@ -15,7 +15,7 @@ from libs.contracts.node import (
     NodeRecord,
 )
 from libs.ctl.listed_nodes import ListedNode
-from libs.ctl.node_rows import VERSION_LABEL, node_row
+from libs.fleet.node import VERSION_LABEL, fleet_node
 from libs.kube import views
 
 RECORD = NodeRecord(node_uid="u", epoch=1, token=2, pool="gpus", since=5.0, attempt=3, cause="x")
@@ -46,5 +46,5 @@ def test_a_listed_node_has_the_row_of_the_whole_node(
     data = msgspec.json.encode({"metadata": metadata})
     whole = msgspec.json.decode(data, type=views.Object)
     listed = msgspec.json.decode(data, type=ListedNode).known_metadata()
-    assert node_row(listed) == node_row(whole.metadata)
+    assert fleet_node(listed) == fleet_node(whole.metadata)
     assert (listed.labels, listed.annotations) == (labels, annotations)

@@ -26,16 +26,18 @@ from libs.contracts.node import (
 )
 from libs.contracts.rollout import Counts, RolloutStatus
 from libs.contracts.telemetry import GpuSample
-from libs.ctl.answers import EventLine
-from libs.ctl.cluster import Rollout
 from libs.ctl.failures import Failure
 from libs.ctl.views.frame.compose import frame
 from libs.ctl.views.frame.text import text_of
 from libs.ctl.watch.actions import planned_write
-from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Guide, Kind
 from libs.ctl.watch.keys import Action, keys_of, press
-from libs.ctl.watch.screen import Layout, Panel, Screen, with_newer_answer
+from libs.ctl.watch.listed import KEPT_EVENTS, ListedEvents
+from libs.ctl.watch.screen import Guide, Layout, Panel, Screen, Watched, with_newer_answer
 from libs.ctl.watch.telemetry import PageReader, require_address
+from libs.fleet.node import Doing, GpuUse, LastCommand
+from libs.fleet.pools import Rollout
+from libs.fleet.state import FleetState
+from libs.fleet.status import EventLine
 from libs.kube.authors import Author
 from libs.kube.views import Metadata
 from services.telemetry.cluster.page import fleet_page
@@ -78,10 +80,22 @@ def event(body: EventBody, node: str = "node-1", *, at: float = NOW, message: st
     return Event.of(body, id=f"{at}", at=at, writer=Writer.SCHEDULER, message=message, node=node)
 
 
-def fleet(pool: str = "") -> FleetState:
-    state = FleetState(address="https://api", pool=pool, versions={})
-    state.rollout_changed(None, rollout())
-    return state
+class Fleet(FleetState):
+    """The state with the events that are listed of it, and what a frame shows of both."""
+
+    def __init__(self, pool: str = "") -> None:
+        super().__init__(pool=pool)
+        self.listed = ListedEvents(self)
+        self.rollout_changed(None, rollout())
+
+    def watched(self) -> Watched:
+        return Watched(
+            address="https://api",
+            pools=self.pools_with_waits(),
+            nodes=self.nodes(),
+            events=tuple(self.listed.lines),
+            sources=(),
+        )
 
 
 JOBS: Final = WaitEvent(
@@ -90,52 +104,28 @@ JOBS: Final = WaitEvent(
 
 
 def test_nodes_are_in_the_order_of_their_numbers() -> None:
-    state = fleet()
+    state = Fleet()
     for name in ("node-10", "node-2", "a-1", "node-1"):
         state.node_changed(None, metadata(name))
-    assert [node.row.name for node in state.watched([]).nodes] == [
+    assert [node.name for node in state.nodes()] == [
         "a-1",
         "node-1",
         "node-2",
         "node-10",
     ]
     state.node_changed(metadata("node-2"), None)
-    assert [node.row.name for node in state.watched([]).nodes] == ["a-1", "node-1", "node-10"]
-
-
-@pytest.mark.parametrize(
-    ("state", "changes", "kind"),
-    [
-        ("upgrade-done", {}, Kind.DONE),
-        ("upgrade-failed", {}, Kind.FAILED),
-        ("upgrade-required", {}, Kind.WAITING),
-        ("validation-required", {}, Kind.IN_FLIGHT),
-        ("of-another-tool", {}, Kind.IN_FLIGHT),
-        ("", {}, Kind.NONE),
-        ("", {"annotations": {LEASE_ANNOTATION: "{}"}}, Kind.IN_FLIGHT),
-        (
-            "upgrade-required",
-            {"labels": {SKIP_LABEL: "true", STATE_LABEL: "upgrade-required"}},
-            Kind.SKIPPED,
-        ),
-    ],
-)
-def test_a_node_is_of_one_kind(state: str, changes: dict[str, Any], kind: Kind) -> None:
-    known = fleet()
-    known.node_changed(None, metadata("node-1", state, **changes))
-    (node,) = known.watched([]).nodes
-    assert node.kind is kind
+    assert [node.name for node in state.nodes()] == ["a-1", "node-1", "node-10"]
 
 
 def test_a_done_node_that_is_cordoned_is_marked_until_it_is_uncordoned() -> None:
-    state = fleet()
+    state = Fleet()
     state.cordon_changed("node-6", cordoned=True)  # heard of before the node
     state.node_changed(None, metadata("node-6"))
     state.node_changed(None, metadata("node-7"))
 
     def shown(layout: Layout) -> list[str]:
         screen = Screen(selected="node-7", layout=layout)
-        return [text_of(each) for each in frame(state.watched([]), screen, now=NOW, **SIZE).lines]
+        return [text_of(each) for each in frame(state.watched(), screen, now=NOW, **SIZE).lines]
 
     def rows() -> list[str]:
         return [each.split()[-1] for each in shown(Layout.ROWS) if each.startswith(("  n", "> n"))]
@@ -154,17 +144,17 @@ def test_a_done_node_that_is_cordoned_is_marked_until_it_is_uncordoned() -> None
 
 
 def test_a_wait_is_known_until_it_ends_whether_it_or_the_node_is_heard_of_first() -> None:
-    state = fleet()
-    state.event_received(event(JOBS))
+    state = Fleet()
+    state.listed.event_received(event(JOBS))
     state.node_changed(None, metadata("node-1", "wait-for-jobs-required"))
-    watched = state.watched([])
+    watched = state.watched()
     (node,) = watched.nodes
     assert node.wait is not None
     assert (node.wait.code, node.wait.detail) == ("jobs", "a pod of 580.95.05")
     assert node.deadline == NOW + 60
     assert watched.pools[0].waits == {"jobs": 1}
-    state.event_received(event(WaitEvent(pool="gpus")))
-    watched = state.watched([])
+    state.listed.event_received(event(WaitEvent(pool="gpus")))
+    watched = state.watched()
     assert watched.nodes[0].wait is None
     assert watched.pools[0].waits == {}
 
@@ -176,19 +166,19 @@ def test_skipped_nodes_are_counted_apart_from_those_that_wait() -> None:
         )
         return event(wait, node)
 
-    state = fleet()
+    state = Fleet()
     labels = {SKIP_LABEL: "true", STATE_LABEL: "upgrade-required"}
     state.node_changed(None, metadata("labelled", labels=labels))
     state.node_changed(None, metadata("cordoned", "upgrade-required"))
     state.node_changed(None, metadata("node-1", "wait-for-jobs-required"))
     for message in (skipped("labelled"), skipped("cordoned"), event(JOBS)):
-        state.event_received(message)
+        state.listed.event_received(message)
     counts = Counts(total=3, limit=1, skipped=2, excluded=1)
     state.rollout_changed(None, with_counts(counts))
-    watched = state.watched([])
-    kinds = {node.row.name: node.kind for node in watched.nodes}
-    in_flight = {"node-1": Kind.IN_FLIGHT}
-    assert kinds == {"labelled": Kind.SKIPPED, "cordoned": Kind.SKIPPED, **in_flight}
+    watched = state.watched()
+    doings = {node.name: node.doing for node in watched.nodes}
+    in_flight = {"node-1": Doing.IN_FLIGHT}
+    assert doings == {"labelled": Doing.SKIPPED, "cordoned": Doing.SKIPPED, **in_flight}
     assert watched.pools[0].waits == {"jobs": 1}
     lines = [text_of(line) for line in frame(watched, Screen(), now=NOW, **SIZE).lines]
     assert any("waits: 1 jobs; left out: 2 skipped" in line for line in lines), lines
@@ -207,76 +197,78 @@ def test_who_stopped_a_pool_has_room_beside_its_budget() -> None:
 
 
 def test_commands_are_shown_at_their_node_and_not_listed() -> None:
-    state = fleet()
+    state = Fleet()
     state.node_changed(None, metadata("node-1", "pod-restart-required"))
-    command = CommandEvent(epoch=1, token=1, op=1, command="swap", phase="started")
-    state.event_received(event(command))
-    watched = state.watched([])
-    assert watched.nodes[0].command == "change the driver (begun)"
+    started = CommandEvent(epoch=1, token=1, op=1, command="swap", phase="started")
+    state.listed.event_received(event(started))
+    watched = state.watched()
+    command = LastCommand("change the driver (begun)", Writer.SCHEDULER, NOW)
+    assert watched.nodes[0].command == command
     assert watched.events == ()
 
 
 def test_plans_that_were_asked_for_ends_of_waits_and_waits_of_pools_are_not_listed() -> None:
-    state = fleet()
-    state.event_received(event(JOBS, at=1.0))
-    state.event_received(event(WaitEvent(pool="gpus"), at=2.0))
+    state = Fleet()
+    state.listed.event_received(event(JOBS, at=1.0))
+    state.listed.event_received(event(WaitEvent(pool="gpus"), at=2.0))
     frozen = WaitEvent(pool="gpus", code=WaitCode.FROZEN, detail="gpus is frozen", since=NOW)
-    state.event_received(event(frozen, at=2.5))
-    state.event_received(event(PlanEvent(pool="gpus", target=TARGET, plan="p"), node="", at=3.0))
-    assert [each.at for each in state.watched([]).events] == [1.0]
+    state.listed.event_received(event(frozen, at=2.5))
+    plan = PlanEvent(pool="gpus", target=TARGET, plan="p")
+    state.listed.event_received(event(plan, node="", at=3.0))
+    assert [each.at for each in state.watched().events] == [1.0]
 
 
 def test_events_are_in_the_order_of_their_times_and_forgotten_when_read_anew() -> None:
-    state = fleet()
+    state = Fleet()
     state.node_changed(None, metadata("node-1"))
     step = StepEvent(pool="gpus", token=1, before="", after="")
     for at in (5.0, 1.0, 9.0, 3.0):
-        state.event_received(event(step, at=at))
-    assert [each.at for each in state.watched([]).events] == [1.0, 3.0, 5.0, 9.0]
+        state.listed.event_received(event(step, at=at))
+    assert [each.at for each in state.watched().events] == [1.0, 3.0, 5.0, 9.0]
     for at in range(10, 10 + KEPT_EVENTS):
-        state.event_received(event(step, at=float(at)))
-    assert len(state.watched([]).events) == KEPT_EVENTS
-    state.event_received(event(JOBS))
-    state.events_begin()
-    watched = state.watched([])
+        state.listed.event_received(event(step, at=float(at)))
+    assert len(state.watched().events) == KEPT_EVENTS
+    state.listed.event_received(event(JOBS))
+    state.listed.events_begin()
+    watched = state.watched()
     assert watched.events == ()
     assert watched.nodes[0].wait is None
 
 
 def test_an_event_that_cannot_be_read_changes_nothing() -> None:
-    state = fleet()
+    state = Fleet()
     state.node_changed(None, metadata("node-1"))
-    before = state.watched([])
-    state.event_received(replace(event(JOBS), body=msgspec.Raw(b'{"code": 7}')))
+    before = state.watched()
+    state.listed.event_received(replace(event(JOBS), body=msgspec.Raw(b'{"code": 7}')))
     assert not state.is_changed
-    assert state.watched([]) == before
+    assert state.watched() == before
 
 
 def test_one_pool_has_its_own_nodes_alone() -> None:
-    state = fleet(pool="gpus")
+    state = Fleet(pool="gpus")
     state.rollout_changed(None, rollout("other"))
     state.node_changed(None, metadata("node-1"))
     state.node_changed(None, metadata("node-2", pool="other"))
-    watched = state.watched([])
+    watched = state.watched()
     assert [pool.name for pool in watched.pools] == ["gpus"]
-    assert [node.row.name for node in watched.nodes] == ["node-1"]
+    assert [node.name for node in watched.nodes] == ["node-1"]
     state.rollout_changed(rollout(), None)
-    assert state.watched([]).pools == []
+    assert state.watched().pools == []
 
 
 def test_only_a_change_asks_for_a_new_frame() -> None:
-    state = fleet()
-    state.watched([])
+    state = Fleet()
+    state.watched()
     assert not state.is_changed
-    state.event_listed(EventLine(at=NOW, writer="", node="", kind="", message=""))
+    state.listed.add(EventLine(at=NOW, writer="", node="", kind="", message=""))
     assert state.is_changed
-    state.watched([])
+    state.watched()
     state.gpus_measured({"node-1": GpuUse(1, 8)})
     assert state.is_changed
 
 
 def test_use_of_gpus_is_not_shown_from_before_their_driver_was_unloaded() -> None:
-    state = fleet()
+    state = Fleet()
 
     def seen(upgrade: str, *, measured: bool = False, **changes: Any) -> GpuUse | None:
         record = NodeRecord(
@@ -286,7 +278,7 @@ def test_use_of_gpus_is_not_shown_from_before_their_driver_was_unloaded() -> Non
         state.node_changed(None, metadata("node-1", upgrade, annotations=labels))
         if measured:
             state.gpus_measured({"node-1": GpuUse(4, 8, 68.0)})
-        return state.watched([]).nodes[0].gpus
+        return state.nodes()[0].use
 
     assert seen("pod-deletion-required", measured=True) == GpuUse(4, 8, 68.0)
     assert seen("pod-restart-required") is None
@@ -420,18 +412,18 @@ def test_a_caller_with_a_fleet_of_its_own_tells_how_to_reach_it() -> None:
 
 
 def test_a_write_is_for_the_only_pool_or_that_of_the_selected_node() -> None:
-    state = fleet()
+    state = Fleet()
     state.node_changed(None, metadata("node-1"))
     state.node_changed(None, metadata("node-2", pool="other"))
-    write = planned_write(Action.PAUSE, state.watched([]), Screen(), state, person="alice")
+    write = planned_write(Action.PAUSE, state.watched(), Screen(), state, person="alice")
     assert (write.pool, write.planned.risk) == ("gpus", "")
     state.rollout_changed(None, rollout("other"))
-    watched = state.watched([])
+    watched = state.watched()
     write = planned_write(Action.PAUSE, watched, Screen(selected="node-2"), state, person="alice")
     assert write.pool == "other"
     state.node_changed(None, replace(metadata("node-0"), annotations={}))
     with pytest.raises(Failure, match="select a node of the pool"):
-        planned_write(Action.PAUSE, state.watched([]), Screen(), state, person="alice")
+        planned_write(Action.PAUSE, state.watched(), Screen(), state, person="alice")
 
 
 # Telemetry.

@@ -9,7 +9,7 @@ from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, Operation, WaitCo
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, TargetRecord
 from libs.ctl.node_answers import ending_command
-from libs.ctl.node_rows import VERSION_LABEL, driver_text, node_row
+from libs.fleet.node import VERSION_LABEL, driver_text, fleet_node
 from libs.kube import views
 
 OLD, NEW, OTHER = "1" * 32, "2" * 32, "3" * 32
@@ -87,4 +87,4 @@ def test_a_driver_that_was_unloaded_is_not_shown_as_that_of_the_node(
         labels={VERSION_LABEL: "570.86.15"},
         annotations={RECORD_ANNOTATION: encode(record).decode()},
     )
-    assert driver_text(node_row(metadata)) == told
+    assert driver_text(fleet_node(metadata)) == told

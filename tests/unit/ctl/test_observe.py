@@ -12,7 +12,7 @@ from libs.ctl.observe.checks import operator_checks
 from libs.ctl.observe.courses import operator_course, sluice_course
 from libs.ctl.observe.driver_pods import DriverPod
 from libs.ctl.observe.explain import NEXT_PASS, explain
-from libs.ctl.observe.fleet import Fleet, FleetNode, FleetPool, Limits, Operator
+from libs.ctl.observe.fleet import Limits, Operator, OperatorFleet, OperatorNode, OperatorPool
 from libs.ctl.observe.objects import Container, Pod, PodDeletion, PodSpec, Toleration
 from libs.ctl.observe.placement import Host, hosts_of, without_place
 from libs.ctl.observe.plan import StateEvent, plan_of, with_limits, with_policy
@@ -44,20 +44,20 @@ NEW_POD = DriverPod(
 OLD_POD = msgspec.structs.replace(NEW_POD, synced=False, same_install=False)
 
 
-def node(name: str = "node-1", state: str = State.UPGRADE_DONE, **changes: Any) -> FleetNode:
+def node(name: str = "node-1", state: str = State.UPGRADE_DONE, **changes: Any) -> OperatorNode:
     pod = OLD_POD if state == State.UPGRADE_REQUIRED else NEW_POD
-    base = FleetNode(
+    base = OperatorNode(
         name=name, state=state, pool="pool", driver="1", cordoned=False, ready=True, pod=pod
     )
     return msgspec.structs.replace(base, **changes)
 
 
-def pool(*nodes: FleetNode, **limits: Any) -> FleetPool:
+def pool(*nodes: OperatorNode, **limits: Any) -> OperatorPool:
     changed = msgspec.structs.replace(LIMITS, **limits)
-    return FleetPool(name="pool", version="1", limits=changed, nodes=nodes)
+    return OperatorPool(name="pool", version="1", limits=changed, nodes=nodes)
 
 
-def nodes(count: int, state: State = State.UPGRADE_REQUIRED, **changes: Any) -> list[FleetNode]:
+def nodes(count: int, state: State = State.UPGRADE_REQUIRED, **changes: Any) -> list[OperatorNode]:
     return [node(f"{state}-{number}", state, **changes) for number in range(count)]
 
 
@@ -82,7 +82,7 @@ _CASES = [
 
 @pytest.mark.parametrize(("members", "parallel", "unavailable", "expected"), _CASES)
 def test_the_budget_is_the_operators(
-    members: list[FleetNode], parallel: int, unavailable: int | str, expected: tuple[int, ...]
+    members: list[OperatorNode], parallel: int, unavailable: int | str, expected: tuple[int, ...]
 ) -> None:
     budget = budget_of(pool(*members, max_parallel=parallel, max_unavailable=unavailable))
     assert msgspec.structs.astuple(budget) == expected
@@ -93,8 +93,8 @@ def test_a_limit_that_is_no_number_is_the_reason() -> None:
     assert "'5' is neither a number nor a percentage" in blocked_because(found, budget_of(found))
 
 
-def trap_names(*members: FleetNode, **limits: Any) -> set[str]:
-    fleet = Fleet(operator=Operator(), pools=(pool(*members, **limits),))
+def trap_names(*members: OperatorNode, **limits: Any) -> set[str]:
+    fleet = OperatorFleet(operator=Operator(), pools=(pool(*members, **limits),))
     return {trap.name for trap in traps_of(fleet)}
 
 
@@ -126,7 +126,7 @@ def trap_names(*members: FleetNode, **limits: Any) -> set[str]:
     ],
 )
 def test_each_trap_is_named_where_it_holds(
-    name: str, member: FleetNode, limits: dict[str, Any]
+    name: str, member: OperatorNode, limits: dict[str, Any]
 ) -> None:
     assert name in trap_names(member, **limits)
     assert name not in trap_names(node())
@@ -135,7 +135,7 @@ def test_each_trap_is_named_where_it_holds(
 def test_a_trap_of_several_pools_is_told_once_and_names_them() -> None:
     unlimited = pool(*nodes(4), node(state="wrong"), max_parallel=0, max_unavailable=1)
     pools = [msgspec.structs.replace(unlimited, name=name) for name in ("a", "b")]
-    found = traps_of(Fleet(operator=Operator(), pools=tuple(pools)))
+    found = traps_of(OperatorFleet(operator=Operator(), pools=tuple(pools)))
     told = {trap.name: trap.found for trap in found}
     assert len(told) == len(found)
     assert told["no-parallel-limit"].endswith("the upgrade, of a to 1 node, of b to 1 node at once")
@@ -149,18 +149,20 @@ def test_a_trap_of_several_pools_is_told_once_and_names_them() -> None:
     ],
 )
 def test_an_operator_that_is_away_is_told_in_words(renewed: float | None, told: str) -> None:
-    status = status_of(Fleet(operator=Operator(renewed=renewed), pools=()), (), pool="", now=NOW)
+    status = status_of(
+        OperatorFleet(operator=Operator(renewed=renewed), pools=()), (), pool="", now=NOW
+    )
     assert operator_checks(status, now=NOW)[0].found == told
 
 
 def test_a_missing_driver_pod_stops_every_node() -> None:
     stopped = msgspec.structs.replace(pool(*nodes(2)), incomplete=("drivers has 1 pods of 2",))
     assert "drivers has 1 pods of 2" in blocked_because(stopped, budget_of(stopped))
-    fleet = Fleet(operator=Operator(), pools=(stopped,))
+    fleet = OperatorFleet(operator=Operator(), pools=(stopped,))
     assert "one-missing-pod-stops-all" in {trap.name for trap in traps_of(fleet)}
 
 
-def reason(member: FleetNode, **limits: Any) -> tuple[str, str, str]:
+def reason(member: OperatorNode, **limits: Any) -> tuple[str, str, str]:
     found = pool(member, **limits)
     why = explain(member, found, budget_of(found), now=NOW)
     return why.because, why.until, why.who

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from libs.ctl.observe.fleet import Fleet, Found, Operator, fleet_of
+from libs.ctl.observe.fleet import Found, Operator, OperatorFleet, fleet_of
 from libs.ctl.observe.objects import ClusterPolicy, DaemonSet, NvidiaDriver, Pod
 from libs.ctl.observe.observer import operator_of
 from libs.kube import views
@@ -64,7 +64,7 @@ def policy(**driver: Any) -> ClusterPolicy:
     return decoded(ClusterPolicy, metadata={"name": "cluster-policy"}, spec={"driver": driver})
 
 
-def fleet(**found: Any) -> Fleet:
+def fleet(**found: Any) -> OperatorFleet:
     revisions = (revision("old", 9), revision("new", 10))
     given: dict[str, Any] = {"daemon_sets": (daemon_set(),), "revisions": revisions, **found}
     return fleet_of(Found(**given), Operator())

@@ -9,10 +9,10 @@ import yaml
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from libs.ctl.answers import EventLine
 from libs.ctl.output import Format, print_view, show, shown
 from libs.ctl.views.events import event_line
 from libs.ctl.views.layout import Column, fact, listing
+from libs.fleet.status import EventLine
 from libs.testing.simulation import Sim, run
 
 

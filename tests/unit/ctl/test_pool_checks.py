@@ -29,8 +29,8 @@ from libs.contracts.rollout import (
     TargetRecord,
 )
 from libs.ctl.checks import Check, CheckedNode, Verdict
-from libs.ctl.cluster import Rollout
 from libs.ctl.pool_checks import Strategy, StrategySpec, pool_checks, skipping_pools
+from libs.fleet.pools import Rollout
 from libs.kube.authors import COMMAND
 from libs.kube.views import ManagedFields, Metadata, NodeSpec, format_time
 

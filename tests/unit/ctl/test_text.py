@@ -4,35 +4,13 @@ import msgspec
 import pytest
 
 from libs.ctl.text import (
-    clock_time,
     cut_words,
-    duration,
     moment,
-    name_versions,
     parse_duration,
     parse_time,
-    printable,
-    version_name,
 )
 from libs.ctl.versions import DriverDaemonSet, versions_of
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0.0, "0 s"),
-        (-3.0, "0 s"),
-        (59.4, "59 s"),
-        (60.0, "1 min"),
-        (90.0, "1 min 30 s"),
-        (3605.0, "1 h"),
-        (7500.0, "2 h 5 min"),
-        (90_000.0, "1 d 1 h"),
-        (None, "unknown"),
-    ],
-)
-def test_durations_have_two_units_at_most(seconds: float | None, expected: str) -> None:
-    assert duration(seconds) == expected
+from libs.fleet.names import name_versions, version_name
 
 
 @pytest.mark.parametrize(
@@ -60,7 +38,6 @@ def test_times_are_iso_8601() -> None:
     assert parse_time("2027-01-15T08:00:00+00:00") == 1_800_000_000.0
     assert parse_time("tomorrow") is None
     assert parse_time("0001-01-01") is None
-    assert clock_time(1_800_000_000.0) == "2027-01-15 08:00:00"
 
 
 def test_the_date_of_today_is_left_out() -> None:
@@ -99,7 +76,3 @@ def test_digests_become_versions() -> None:
     assert name_versions(pod, versions) == pod
     assert version_name(known, versions) == "580.95.05"
     assert version_name(unknown, versions) == "bbbbbbbb"
-
-
-def test_control_characters_are_replaced() -> None:
-    assert printable("a\x1b[2J\nb") == "a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}b"

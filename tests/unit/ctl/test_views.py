@@ -25,27 +25,18 @@ from libs.contracts.node import (
 )
 from libs.contracts.queries import NodeWait, PoolStatus, StatusAnswer, WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts, RolloutStatus
-from libs.ctl.answers import (
-    Audit,
-    AuditedInvariant,
-    EventLine,
-    Gpu,
-    NodeAnswer,
-    NodeFact,
-    Pool,
-    Source,
-    Status,
-    with_reasons,
-)
+from libs.ctl.answers import Audit, AuditedInvariant, Gpu, NodeAnswer, NodeFact
 from libs.ctl.cluster import Device
 from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.node_answers import node_answer
-from libs.ctl.node_rows import VERSION_LABEL, DriverState, NodeRow
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import ChangedLines, FollowedEvents, event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
 from libs.ctl.views.status import node_note, status_view
+from libs.fleet.node import VERSION_LABEL, DriverState, FleetNode
+from libs.fleet.pools import Pool
+from libs.fleet.status import EventLine, Source, Status, with_reasons
 from libs.kube import views
 from libs.kube.authors import Author
 
@@ -59,7 +50,7 @@ def text(view: RenderableType, width: int) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def node(name: str, **changes: object) -> NodeRow:
+def node(name: str, **changes: object) -> FleetNode:
     fields: dict[str, object] = {
         "name": name,
         "pool": "gpus",
@@ -71,7 +62,7 @@ def node(name: str, **changes: object) -> NodeRow:
         "skipped": False,
         "cause": "",
     }
-    return NodeRow(**{**fields, **changes})  # pyright: ignore[reportArgumentType]
+    return FleetNode(**{**fields, **changes})  # pyright: ignore[reportArgumentType]
 
 
 STATUS = Status(

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import Event, StepEvent, WaitEvent
@@ -20,27 +19,29 @@ from libs.contracts.queries import (
 )
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.contracts.rollout import InFlight, RolloutStatus
-from libs.ctl.answers import EventLine, NodeFact
+from libs.ctl.answers import NodeFact
+from libs.ctl.cluster import Cluster
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.node_rows import NodeRow
+from libs.ctl.follow.kubernetes import make_env
 from libs.ctl.options import Access
 from libs.ctl.web import history, model
 from libs.ctl.web.board import MOST_EVENTS, Board, Encoder
-from libs.ctl.web.bus_feed import BusFeed
+from libs.ctl.web.feed import PageFeed
 from libs.ctl.web.history import Move, Planned
-from libs.ctl.web.model import Cell, Kind, Wait
 from libs.ctl.web.story import encode_story, story_of
+from libs.fleet.node import Doing, FollowedNode
+from libs.fleet.status import EventLine
 from libs.kube import views
-from libs.runtime.clock import SystemClock
+from libs.kube.client import Kube
+from libs.kube.http import HttpTransport, StaticToken
 
 T0 = 1_800_000_000.0
 OLD, NEW = "1" * 32, "2" * 32
 VERSIONS = {OLD: "570.86.15", NEW: "580.95.05"}
 POOL = "gpus"
-BUDGET = Wait(code="budget", detail="1 of 1 nodes", since=T0, who="the other nodes")
 
 
-def row(name: str = "n1", **changes: Any) -> NodeRow:
+def row(name: str = "n1", **changes: Any) -> FollowedNode:
     fields: dict[str, Any] = {
         "name": name,
         "pool": POOL,
@@ -51,60 +52,22 @@ def row(name: str = "n1", **changes: Any) -> NodeRow:
         "in_flight": False,
         "skipped": False,
         "cause": "",
+        "doing": Doing.DONE,
     }
-    return NodeRow(**{**fields, **changes})
-
-
-def cell(name: str = "n1", **changes: Any) -> Cell:
-    wait = changes.pop("wait", None)
-    return model.cell_of(row(name, **changes), wait=wait, ready=True, cordoned=False, gpus={})
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind"),
-    [
-        ({}, Kind.DONE),
-        ({"wait": BUDGET}, Kind.WAITING),
-        ({"state": "upgrade-required"}, Kind.WAITING),
-        ({"state": "upgrade-required", "skipped": True, "wait": BUDGET}, Kind.SKIPPED),
-        ({"state": "pod-deletion-required", "in_flight": True, "wait": BUDGET}, Kind.MOVING),
-        ({"state": "upgrade-failed", "in_flight": True, "skipped": True}, Kind.FAILED),
-        ({"state": ""}, Kind.UNMANAGED),
-    ],
-)
-def test_a_node_is_of_the_kind_that_a_person_looks_at_first(
-    changes: dict[str, Any], kind: Kind
-) -> None:
-    assert cell(**changes).kind is kind
+    return model.row_of(FollowedNode(**{**fields, **changes}))
 
 
 def test_texts_of_nodes_lose_what_is_not_printable() -> None:
-    hostile = cell("n1\x1b[2J", cause="a\u202eb\nc", state="x\x00")
+    hostile = row("n1\x1b[2J", cause="a\u202eb\nc", state="x\x00")
     assert "\x1b" not in hostile.name
     assert hostile.cause == "earlier attempt: a\ufffdb\ufffdc"
     assert hostile.state == "x\ufffd"
+    wait = WaitReason(code=WaitCode.HALTED, detail="it\x07", since=T0, who="a person\x1b")
+    assert model.clean_wait(wait).who == "a person\ufffd"
+    assert row(wait=wait).wait == model.clean_wait(wait)
     event = EventLine(at=T0, writer="driver", node="n1\x07", kind="facts", message="\u2028")
     assert model.clean_event(event).node == "n1\ufffd"
     assert model.clean_event(event).message == "\ufffd"
-
-
-def test_a_wait_names_versions_and_ends_with_an_event_without_a_code() -> None:
-    event = WaitEvent(
-        pool=POOL, code=WaitCode.HALTED, detail=f"{NEW} failed", since=T0, who="a person\x1b"
-    )
-    assert model.wait_of(event, VERSIONS) == Wait(
-        code="halted", detail="580.95.05 failed", since=T0, who="a person\ufffd"
-    )
-    assert model.wait_of(WaitEvent(pool=POOL), VERSIONS) is None
-
-
-def test_only_nodes_with_gpus_or_a_state_are_on_the_map() -> None:
-    def shown(**labels: str) -> bool:
-        return model.is_shown(views.Metadata(name="n", labels=labels))
-
-    assert shown(**{"nvidia.com/gpu.present": "true"})
-    assert shown(**{"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
-    assert not shown(**{"nvidia.com/gpu.present": "false"})
 
 
 def step(after: str, *, token: int = 1, target: str = NEW) -> StepEvent:
@@ -209,16 +172,16 @@ def event(number: int) -> EventLine:
 
 def test_a_reader_gets_everything_once_and_then_what_changed() -> None:
     board = Board()
-    board.put_cell("n1", cell("n1"))
-    board.put_cell("n2", cell("n2"))
+    board.put_node("n1", row("n1"))
+    board.put_node("n2", row("n2"))
     board.add_event(event(1))
     first = board.change_since(0, at=T0, sources=())
     assert first.whole
     assert [each.name for each in first.nodes] == ["n1", "n2"]
-    board.put_cell("n1", cell("n1"))
+    board.put_node("n1", row("n1"))
     assert board.revision == first.revision, "an equal row is no change"
-    board.put_cell("n2", cell("n2", state="upgrade-failed"))
-    board.put_cell("n1", None)
+    board.put_node("n2", row("n2", state="upgrade-failed"))
+    board.put_node("n1", None)
     board.add_event(event(2))
     second = board.change_since(first.revision, at=T0, sources=())
     assert not second.whole
@@ -231,20 +194,20 @@ def test_a_reader_gets_everything_once_and_then_what_changed() -> None:
 
 def test_a_reader_of_another_process_gets_everything() -> None:
     board = Board()
-    board.put_cell("n1", cell("n1"))
+    board.put_node("n1", row("n1"))
     assert board.change_since(board.revision + 5, at=T0, sources=()).whole
 
 
 def test_removed_rows_are_forgotten_and_a_late_reader_starts_over() -> None:
     board = Board()
-    board.put_cell("kept", cell("kept"))
+    board.put_node("kept", row("kept"))
     late = board.revision
     for number in range(1500):
-        board.put_cell(f"n{number}", cell(f"n{number}"))
-        board.put_cell(f"n{number}", None)
+        board.put_node(f"n{number}", row(f"n{number}"))
+        board.put_node(f"n{number}", None)
     assert board.change_since(late, at=T0, sources=()).whole
     current = board.revision
-    board.put_cell("kept", cell("kept", state="upgrade-failed"))
+    board.put_node("kept", row("kept", state="upgrade-failed"))
     assert not board.change_since(current, at=T0, sources=()).whole
 
 
@@ -258,39 +221,45 @@ def test_no_more_events_are_kept_than_are_shown() -> None:
 def test_readers_that_are_equally_far_share_the_bytes() -> None:
     board = Board()
     encoder = Encoder(board)
-    board.put_cell("n1", cell("n1"))
+    board.put_node("n1", row("n1"))
     one = encoder.since(0, at=T0, sources=())
     assert encoder.since(0, at=T0 + 0.2, sources=()) is one
     assert encoder.since(0, at=T0 + 5.0, sources=()) is not one
-    board.put_cell("n1", cell("n1", state="upgrade-failed"))
+    board.put_node("n1", row("n1", state="upgrade-failed"))
     assert b"upgrade-failed" in encoder.since(0, at=T0 + 5.0, sources=())
     assert b"\n" not in one
 
 
-def test_steps_and_waits_are_believed_of_the_scheduler_alone() -> None:
-    board = Board()
-    feed = BusFeed(Access(), board, clock=SystemClock(), versions=lambda: VERSIONS)
+async def test_steps_and_waits_are_believed_of_the_scheduler_alone() -> None:
+    board, env = Board(), make_env()
+    transport = HttpTransport("http://localhost:1", credentials=StaticToken())
+    kube = Kube(transport, manager="test", clock=env.clock)
+    feed = PageFeed(Access(), Cluster(kube, url="http://localhost:1", namespace=""), board, env=env)
+    metadata = views.Metadata(name="n1", uid="u1")
+    feed.state.node_changed(None, metadata)
     wait = WaitEvent(pool=POOL, code=WaitCode.FAILED, detail="forged", since=T0)
     for writer, believed in ((Writer.DRIVER, False), (Writer.SCHEDULER, True)):
-        told = Event.of(
-            wait, id=writer, at=T0, writer=writer, message="m", node="n1", node_uid="u1"
-        )
-        feed.take(told)
-        assert (feed.wait("n1", "u1") is not None) is believed
-        assert feed.take_changed() == ({"n1"} if believed else set())
-    assert feed.wait("n1", "u2") is None, "another Node of this name"
-    assert [each.writer for each in feed.happened("n1")] == ["driver", "scheduler"]
-    feed.forget("n1")
-    assert (feed.wait("n1", "u1"), feed.happened("n1")) == (None, ())
-    assert [event.writer for _, event in board.events] == ["driver", "scheduler"]
+        for body in (wait, step("validation-required")):
+            feed.event_received(
+                Event.of(
+                    body, id=writer, at=T0, writer=writer, message="m", node="n1", node_uid="u1"
+                )
+            )
+        feed.compute()
+        assert (board.nodes["n1"].wait is not None) is believed
+    assert [each.writer for each in feed.happened("n1")] == [*["driver"] * 2, *["scheduler"] * 2]
+    assert [event.writer for _, event in board.events][1:3] == ["driver", "scheduler"]
+    feed.state.node_changed(metadata, views.Metadata(name="n1", uid="u2"))
+    feed.compute()
+    assert board.nodes["n1"].wait is None, "another Node of this name"
 
 
 def test_a_change_calls_readers_until_they_leave() -> None:
     board, called = Board(), list[int]()
     leave = board.on_change(lambda: called.append(1))
-    board.put_cell("n1", cell("n1"))
+    board.put_node("n1", row("n1"))
     leave()
-    board.put_cell("n2", cell("n2"))
+    board.put_node("n2", row("n2"))
     assert called == [1]
 
 

@@ -10,11 +10,13 @@ from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
-from libs.ctl.answers import NodeAnswer, Pool, Source, Status
-from libs.ctl.node_rows import NodeRow
+from libs.ctl.answers import NodeAnswer
 from libs.ctl.observe import traps
 from libs.ctl.views.node import node_view
 from libs.ctl.views.status import status_view
+from libs.fleet.node import FleetNode
+from libs.fleet.pools import Pool
+from libs.fleet.status import Source, Status
 from libs.rollout.wait_reasons import RESOLVED_BY
 from tests.unit.ctl.test_views import NOW, text
 
@@ -92,8 +94,8 @@ def _status() -> Status:
     return Status(pools=(pool,), nodes=rows, sources=())
 
 
-def _row(name: str, age: float) -> NodeRow:
-    return NodeRow(
+def _row(name: str, age: float) -> FleetNode:
+    return FleetNode(
         name=name,
         pool="clusterpolicy-cluster-policy",
         state=UpgradeState.WAIT_FOR_JOBS_REQUIRED,

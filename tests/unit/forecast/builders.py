@@ -6,17 +6,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
+from libs.contracts.queries import PlanAnswer, PlannedNode, PlanStop
 from libs.contracts.reports import PodUse, Usage
+from libs.forecast.forecast import Forecast
 from libs.forecast.plan import plan
-from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan
 from libs.forecast.world import WorldModel
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import PodDeletion, WaitForCompletion
+from libs.rollout.plan_time import PlanTime
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
-from tests.unit.rollout.builders import OLD, POOL, done, fleet, instant, pool
+from tests.unit.rollout.builders import NEW, OLD, POOL, done, fleet, instant, pool
 
 IDLE_LIFE = 37.06
 """Seconds from the lease of an idle node to its release in the steady world.
@@ -84,9 +86,15 @@ def idle_nodes(count: int) -> list[NodeView]:
     return [old_node(f"node-{number}") for number in range(1, count + 1)]
 
 
+def answer_for(
+    pool: PoolView, nodes: Iterable[NodeView], world_of: WorldOf | None = None, **options: Any
+) -> PlanAnswer:
+    return forecast_for(pool, nodes, world_of, **options).answer
+
+
 def forecast_for(
     pool: PoolView, nodes: Iterable[NodeView], world_of: WorldOf | None = None, **options: Any
-) -> RolloutPlan:
+) -> Forecast:
     arguments: dict[str, Any] = {"plays": 1, **options}
     return plan(
         fleet(pool, *nodes),
@@ -97,23 +105,54 @@ def forecast_for(
     )
 
 
-def node_forecast(planned: RolloutPlan, name: str) -> NodeForecast:
+SURE = PlanTime(1.0, 2.0)
+
+
+def planned(name: str, start: PlanTime = SURE, end: PlanTime = SURE, **more: Any) -> PlannedNode:
+    """Return an invented node of a plan."""
+    (start_p50, start_p95), (end_p50, end_p95) = start, end
+    return PlannedNode(
+        node=name,
+        start_p50=start_p50,
+        start_p95=start_p95,
+        end_p50=end_p50,
+        end_p95=end_p95,
+        **more,
+    )
+
+
+def forecast_of(*nodes: PlannedNode, stops: tuple[PlanStop, ...] = (), **more: Any) -> Forecast:
+    """Return an invented forecast, of 20 plays by default."""
+    answer = PlanAnswer(pool=POOL, target=NEW, nodes=nodes, stops=stops)
+    fields: dict[str, Any] = {"plays": 20, **more}
+    return Forecast(answer=answer, **fields)
+
+
+def planned_node(planned: PlanAnswer, name: str) -> PlannedNode:
     return next(node for node in planned.nodes if node.node == name)
 
 
-def waiting_nodes(planned: RolloutPlan, code: WaitCode, detail: str = "") -> list[str]:
+def end_of(node: PlannedNode) -> PlanTime:
+    return PlanTime(node.end_p50, node.end_p95)
+
+
+def makespan_of(planned: PlanAnswer) -> PlanTime:
+    return PlanTime(planned.makespan_p50, planned.makespan_p95)
+
+
+def waiting_nodes(planned: PlanAnswer, code: WaitCode, detail: str = "") -> list[str]:
     """Return the nodes that do not start because of this, in whose words this is."""
     return sorted(
         node.node
         for node in planned.nodes
-        if node.start == Percentiles()
+        if node.start_p50 is node.start_p95 is None
         and node.wait is not None
         and node.wait.code is code
         and detail in node.wait.detail
     )
 
 
-def remark_with(planned: RolloutPlan, *words: str) -> str:
+def remark_with(planned: PlanAnswer, *words: str) -> str:
     found = [remark for remark in planned.remarks if all(word in remark for word in words)]
     assert len(found) == 1, planned.remarks
     return found[0]

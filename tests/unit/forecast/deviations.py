@@ -7,6 +7,7 @@ from libs.forecast.stage.objects import StageDriverPod, TenantPod
 from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.testing.stage import Tenant
 from tests.unit.forecast.evicting_node import NEW_LABEL, SIXTEENTH, EvictingNode
+from tests.unit.rollout.builders import POOL
 
 Change = Callable[[EvictingNode], None]
 
@@ -22,6 +23,14 @@ def set_fields(stage_object: Callable[[EvictingNode], object], **values: object)
 
 def machine(**values: object) -> Change:
     return set_fields(lambda node_stage: node_stage.machine, **values)
+
+
+def node_view(**values: object) -> Change:
+    return lambda node_stage: node_stage.node.show(**values)
+
+
+def pool(**values: object) -> Change:
+    return lambda node_stage: node_stage.state.change_pool(POOL, **values)
 
 
 def agent(part: str, **values: object) -> Change:

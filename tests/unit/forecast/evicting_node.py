@@ -7,16 +7,16 @@ from msgspec.structs import replace
 from libs.contracts.node import MANAGER, NodeRecord, UpgradeState
 from libs.contracts.paths import LEASE, RECORD
 from libs.forecast.stage import api
+from libs.forecast.stage.fields import OwnedField
 from libs.forecast.stage.objects import (
-    OwnedField,
     StageDriverPod,
     StageMachine,
     StageNode,
-    StagePool,
     TenantPod,
 )
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
 from libs.rollout.decide import decide
+from libs.rollout.views.pool import PoolView
 from libs.testing.stage import Latencies, SimulatedStage, SimulatedState, StageNodeSpec, Tenant
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import pool_with_limits
@@ -75,7 +75,7 @@ class EvictingNode:
         return self.state.machines[NODE]
 
     @property
-    def pool(self) -> StagePool:
+    def pool(self) -> PoolView:
         return self.state.pools[POOL]
 
     @property
@@ -92,12 +92,11 @@ class EvictingNode:
         return estimate_upgrade(self.state, self.node, self.record)
 
     def set_field(self, path: str, value: object) -> None:
-        self.node.fields = {**self.node.fields, path: OwnedField(value, (MANAGER,))}
+        self.node.store({**self.node.fields, path: OwnedField(value, (MANAGER,))})
 
     def remove_field(self, path: str) -> None:
-        self.node.fields = {
-            field: value for field, value in self.node.fields.items() if field != path
-        }
+        fields = {field: value for field, value in self.node.fields.items() if field != path}
+        self.node.store(fields)
 
     def set_record(self, **changes: object) -> None:
         self.set_field(RECORD, replace(self.record, **changes))
@@ -115,11 +114,12 @@ class EvictingNode:
             )
 
     def set_upgrade_policy(self, **changes: object) -> None:
-        self.pool.upgrade = replace(self.pool.upgrade, **changes)
+        self.state.change_pool(POOL, upgrade=replace(self.pool.upgrade, **changes))
 
     def set_build(self, **changes: object) -> None:
-        build = replace(self.pool.builds[NEW][self.node.variant], **changes)
-        self.pool.builds = {**self.pool.builds, NEW: {self.node.variant: build}}
+        variant, builds = self.node.view.variant, self.pool.builds
+        build = replace(builds[NEW][variant], **changes)
+        self.state.change_pool(POOL, builds={**builds, NEW: {variant: build}})
 
 
 def decide_and_advance(stage: SimulatedStage) -> None:
@@ -133,7 +133,7 @@ def upgrade_stepwise(node_stage: EvictingNode) -> tuple[float, float, float, flo
     label_moved_at = 0.0
     while api.value(node_stage.node, LEASE) is not None:
         decide_and_advance(node_stage.stage)
-        if not label_moved_at and api.driver_label_of(node_stage.node) == NEW_LABEL:
+        if not label_moved_at and node_stage.node.view.driver_label == NEW_LABEL:
             label_moved_at = node_stage.stage.now
     loaded = node_stage.machine.loaded
     assert loaded is not None

@@ -6,16 +6,13 @@ from typing import Any
 import pytest
 
 from libs.contracts.node import WaitCode
+from libs.contracts.queries import CapacityPoint
 from libs.forecast import aggregate
-from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay, ProofResult
-from libs.forecast.rollout_plan import (
-    Percentiles,
-    ProofForecast,
-    percentiles_of,
-    predicted_percentiles,
-    upper_median,
-)
+from libs.forecast.aggregate import percentiles_of, predicted_percentiles, upper_median
+from libs.forecast.forecast import ProofForecast
+from libs.forecast.play_result import NodeResult, PlayResult, ProofDelay, ProofResult
 from libs.rollout.decision import Wait
+from libs.rollout.plan_time import PlanTime
 
 
 def result(**nodes: NodeResult) -> PlayResult:
@@ -25,7 +22,7 @@ def result(**nodes: NodeResult) -> PlayResult:
 def play_result(**changes: Any) -> PlayResult:
     defaults: dict[str, Any] = {
         "nodes": {},
-        "loss": CapacityLoss(nodes=0, gpus=0, at=0.0),
+        "loss": CapacityPoint(nodes=0, gpus=0, at=0.0),
         "gpu_seconds": 0.0,
         "proof": None,
         "halted_because": "",
@@ -56,53 +53,53 @@ def test_a_node_that_starts_in_one_play_is_not_unmoved(moved: NodeResult) -> Non
 
 
 def test_the_makespan_leaves_out_nodes_that_cannot_start_by_themselves() -> None:
-    assert aggregate.makespan([result(a=UNSTARTED, b=DONE)]) == Percentiles(5.0, 5.0)
-    assert aggregate.makespan([result(a=NodeResult(wait=JOBS), b=DONE)]) == Percentiles()
-    assert aggregate.makespan([result(a=NodeResult(), b=DONE)]) == Percentiles()
+    assert aggregate.makespan([result(a=UNSTARTED, b=DONE)]) == PlanTime(5.0, 5.0)
+    assert aggregate.makespan([result(a=NodeResult(wait=JOBS), b=DONE)]) == PlanTime()
+    assert aggregate.makespan([result(a=NodeResult(), b=DONE)]) == PlanTime()
     silent = NodeResult(start=1.0, wait=wait(WaitCode.AGENT_SILENT))
-    assert aggregate.makespan([result(a=silent, b=DONE)]) == Percentiles()
+    assert aggregate.makespan([result(a=silent, b=DONE)]) == PlanTime()
     results = [result(a=UNSTARTED, b=DONE), result(a=NodeResult(wait=JOBS), b=DONE)]
     assert aggregate.makespan(results).p95 is None
 
 
 def test_the_makespan_leaves_out_nodes_that_people_take_out_after_their_start() -> None:
     taken = NodeResult(start=1.0, wait=SKIPPED)
-    assert aggregate.makespan([result(a=taken, b=DONE)]) == Percentiles(5.0, 5.0)
+    assert aggregate.makespan([result(a=taken, b=DONE)]) == PlanTime(5.0, 5.0)
     assert aggregate.makespan([result(a=taken, b=DONE), result(a=DONE, b=DONE)]).p50 == 5.0
-    assert aggregate.makespan([result(a=taken), result(a=taken)]) == Percentiles()
+    assert aggregate.makespan([result(a=taken), result(a=taken)]) == PlanTime()
 
 
 def test_the_makespan_is_unknown_if_no_node_can_start() -> None:
-    assert aggregate.makespan([result(a=UNSTARTED)]) == Percentiles()
-    assert aggregate.makespan([result()]) == Percentiles(0.0, 0.0)
+    assert aggregate.makespan([result(a=UNSTARTED)]) == PlanTime()
+    assert aggregate.makespan([result()]) == PlanTime(0.0, 0.0)
 
 
 def test_a_failure_is_an_end_of_its_own() -> None:
     failed = NodeResult(start=1.0, failed=9.0, wait=FAILED)
-    assert aggregate.makespan([result(a=failed, b=DONE)]) == Percentiles(9.0, 9.0)
+    assert aggregate.makespan([result(a=failed, b=DONE)]) == PlanTime(9.0, 9.0)
 
 
 @pytest.mark.parametrize(
     ("results", "end", "expected"),
     [
-        ([DONE, NodeResult(wait=JOBS)], Percentiles(5.0, 5.0), None),
-        ([DONE, NodeResult(wait=JOBS)], Percentiles(5.0, None), JOBS),
-        ([NodeResult(end=5.0, wait=SKIPPED), NodeResult(wait=JOBS)], Percentiles(5.0, None), JOBS),
-        ([NodeResult(), NodeResult(wait=JOBS)], Percentiles(), JOBS),
-        ([NodeResult(wait=FAILED), NodeResult(wait=JOBS)], Percentiles(), FAILED),
-        ([NodeResult(wait=FAILED), NodeResult(wait=JOBS)], Percentiles(5.0, None), JOBS),
-        ([DONE, NodeResult(wait=FAILED)], Percentiles(5.0, None), None),
+        ([DONE, NodeResult(wait=JOBS)], PlanTime(5.0, 5.0), None),
+        ([DONE, NodeResult(wait=JOBS)], PlanTime(5.0, None), JOBS),
+        ([NodeResult(end=5.0, wait=SKIPPED), NodeResult(wait=JOBS)], PlanTime(5.0, None), JOBS),
+        ([NodeResult(), NodeResult(wait=JOBS)], PlanTime(), JOBS),
+        ([NodeResult(wait=FAILED), NodeResult(wait=JOBS)], PlanTime(), FAILED),
+        ([NodeResult(wait=FAILED), NodeResult(wait=JOBS)], PlanTime(5.0, None), JOBS),
+        ([DONE, NodeResult(wait=FAILED)], PlanTime(5.0, None), None),
     ],
 )
 def test_the_final_wait_of_a_node(
-    results: list[NodeResult], end: Percentiles, expected: Wait | None
+    results: list[NodeResult], end: PlanTime, expected: Wait | None
 ) -> None:
     assert aggregate.final_wait(results, end) == expected
 
 
 def test_of_equal_losses_the_earliest_is_the_largest() -> None:
     few, late, early = (
-        CapacityLoss(nodes=nodes, gpus=8 * nodes, at=time)
+        CapacityPoint(nodes=nodes, gpus=8 * nodes, at=time)
         for nodes, time in ((1, 0.0), (2, 9.0), (2, 3.0))
     )
     assert aggregate.largest_loss([play_result(loss=loss) for loss in (few, late, early)]) == early
@@ -138,7 +135,7 @@ def test_the_proof_of_several_plays() -> None:
     ]
     found = aggregate.proof_forecast([play_result(proof=proof) for proof in proofs])
     assert found == ProofForecast(
-        threshold=3, after=Percentiles(1000.0, 1100.0), delay=proof_delay("b", 900.0)
+        threshold=3, after=PlanTime(1000.0, 1100.0), delay=proof_delay("b", 900.0)
     )
     assert aggregate.proof_forecast([play_result(), play_result()]) is None
 
@@ -146,23 +143,23 @@ def test_the_proof_of_several_plays() -> None:
 @pytest.mark.parametrize(
     ("times", "plays", "expected"),
     [
-        ((), 1, Percentiles(None, None)),
-        ((5.0,), 1, Percentiles(5.0, 5.0)),
-        ((None,), 1, Percentiles(None, None)),
-        ((3.0, 1.0), 2, Percentiles(1.0, 3.0)),
-        ((3.0, 1.0, 2.0), 3, Percentiles(2.0, 3.0)),
-        ((1.0, None), 2, Percentiles(1.0, None)),
-        ((1.0,), 2, Percentiles(1.0, None)),
-        ((1.0,), 3, Percentiles(None, None)),
-        (tuple(map(float, range(1, 20))), 19, Percentiles(10.0, 19.0)),
-        (tuple(map(float, range(1, 21))), 20, Percentiles(10.0, 20.0)),
-        ((*map(float, range(1, 20)), None), 20, Percentiles(10.0, None)),
-        (tuple(map(float, range(1, 100))), 99, Percentiles(50.0, 95.0)),
-        ((*map(float, range(1, 96)), *[None] * 4), 99, Percentiles(50.0, 95.0)),
+        ((), 1, PlanTime(None, None)),
+        ((5.0,), 1, PlanTime(5.0, 5.0)),
+        ((None,), 1, PlanTime(None, None)),
+        ((3.0, 1.0), 2, PlanTime(1.0, 3.0)),
+        ((3.0, 1.0, 2.0), 3, PlanTime(2.0, 3.0)),
+        ((1.0, None), 2, PlanTime(1.0, None)),
+        ((1.0,), 2, PlanTime(1.0, None)),
+        ((1.0,), 3, PlanTime(None, None)),
+        (tuple(map(float, range(1, 20))), 19, PlanTime(10.0, 19.0)),
+        (tuple(map(float, range(1, 21))), 20, PlanTime(10.0, 20.0)),
+        ((*map(float, range(1, 20)), None), 20, PlanTime(10.0, None)),
+        (tuple(map(float, range(1, 100))), 99, PlanTime(50.0, 95.0)),
+        ((*map(float, range(1, 96)), *[None] * 4), 99, PlanTime(50.0, 95.0)),
     ],
 )
 def test_percentiles_count_half_of_the_plays_and_95_percent_of_further_ones(
-    times: tuple[float | None, ...], plays: int, expected: Percentiles
+    times: tuple[float | None, ...], plays: int, expected: PlanTime
 ) -> None:
     assert percentiles_of(times, plays) == expected
 
@@ -209,5 +206,5 @@ def test_the_95_percent_figure_covers_19_of_20_further_plays(plays: int) -> None
 
 
 def test_an_unknown_end_in_few_plays_is_not_predicted() -> None:
-    assert predicted_percentiles((1.0, 2.0, None), 3) == Percentiles(2.0, None)
-    assert predicted_percentiles((1.0,), 1) == Percentiles(1.0, 1.0)
+    assert predicted_percentiles((1.0, 2.0, None), 3) == PlanTime(2.0, None)
+    assert predicted_percentiles((1.0,), 1) == PlanTime(1.0, 1.0)

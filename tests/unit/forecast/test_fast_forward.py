@@ -31,7 +31,7 @@ from tests.unit.forecast.builders import (
     old_node,
     pool_with_limits,
 )
-from tests.unit.forecast.deviations import Change, agent, machine, set_fields, tenant, without
+from tests.unit.forecast.deviations import Change, agent, machine, node_view, pool, tenant, without
 from tests.unit.forecast.evicting_node import NEW_LABEL, NODE, WEB, EvictingNode
 from tests.unit.rollout.builders import POOL, fleet, instant
 
@@ -180,15 +180,15 @@ def test_a_fast_forwarded_node_has_a_pending_write_until_its_end() -> None:
     ((name, estimate),) = fast_forward.start()
     assert (name, estimate.evicted_pods) == (NODE, (uid,))
     assert node_stage.writing == 1
-    assert node_stage.node.taint
+    assert node_stage.node.view.cordon_taint
     node_stage.stage.run_until(estimate.label_moves_at - 0.5)
     assert uid in node_stage.machine.tenant_pods
     node_stage.stage.run_until(estimate.label_moves_at)
     assert uid not in node_stage.machine.tenant_pods
-    node_stage.stage.run_until(estimate.ends_at - 0.5)
+    node_stage.stage.run_until(estimate.upgrade.at - 0.5)
     assert node_stage.writing == 1
     assert fast_forward.changed_nodes == set()
-    node_stage.stage.run_until(estimate.ends_at)
+    node_stage.stage.run_until(estimate.upgrade.at)
     assert node_stage.writing == 0
     assert fast_forward.changed_nodes == {NODE}
     assert api.value(node_stage.node, LEASE) is None
@@ -265,9 +265,9 @@ def test_a_node_that_waits_for_jobs_fast_forwards_afterwards() -> None:
 
 
 UNCHECKED: dict[str, Change] = {
-    "no pool": set_fields(lambda node: node.node, pool="else"),
-    "no build of the target": set_fields(lambda node: node.pool, target="target-else"),
-    "no build for the variant": set_fields(lambda node: node.node, variant="rhel9"),
+    "no pool": node_view(pool="else"),
+    "no build of the target": pool(target="target-else"),
+    "no build for the variant": node_view(variant="rhel9"),
     "no driver agent": without("driver"),
     "a silent driver agent": agent("driver", silent_at=9000.0),
     "a process on the host": machine(host_processes=1),
@@ -278,7 +278,7 @@ UNCHECKED: dict[str, Change] = {
 }
 
 CHECKED: dict[str, Change] = {
-    "nothing else": set_fields(lambda node: node.node),
+    "nothing else": node_view(),
     "no pod": lambda node: node.machine.tenant_pods.clear(),
     "a silent plugin": agent("plugin", silent_at=9000.0),
     "a pod of a DaemonSet without a GPU": tenant(gpus=0, exemption=EvictionExemption.DAEMON_SET),

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.queries import PlanAnswer
 from libs.forecast.plan import plan
-from libs.forecast.rollout_plan import RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, job_left
 from libs.forecast.world import TimeSpan
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
@@ -16,9 +16,9 @@ from libs.rollout.views.pool import PoolView
 from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
     IDLE_LIFE,
+    answer_for,
     awaiting_jobs,
     fixed_worlds,
-    forecast_for,
     gpu_pod,
     idle_nodes,
     old_node,
@@ -50,7 +50,7 @@ def waiting(pool: PoolView, timeout: float | None) -> tuple[PoolView, list[NodeV
 
 def test_a_job_is_told_with_the_time_that_is_assumed_and_what_ends_it() -> None:
     pool, nodes = waiting(pool_with_limits(**awaiting_jobs()), None)
-    planned = forecast_for(pool, nodes, WORLDS)
+    planned = answer_for(pool, nodes, WORLDS)
     told = remark_with(planned, "ml/train, assumed")
     assert planned.held == (told,)
     assert told == (
@@ -59,23 +59,23 @@ def test_a_job_is_told_with_the_time_that_is_assumed_and_what_ends_it() -> None:
         " (waitForCompletion.timeoutSeconds is 0)."
     )
     pool, nodes = waiting(pool_with_limits(**awaiting_jobs(1800)), 1200.0)
-    remark_with(forecast_for(pool, nodes, WORLDS), "or in 20 min pods are evicted (waitFor")
+    remark_with(answer_for(pool, nodes, WORLDS), "or in 20 min pods are evicted (waitFor")
     pool = replace(pool, strategy=replace(pool.strategy, on_job_timeout=OnJobTimeout.DEFER))
-    remark_with(forecast_for(pool, nodes, WORLDS), "or in 20 min the node is given back, and")
+    remark_with(answer_for(pool, nodes, WORLDS), "or in 20 min the node is given back, and")
 
 
 def test_jobs_of_nodes_that_start_later_are_told_of_three_nodes() -> None:
     pool = pool_with_limits(**awaiting_jobs(1800))
     two = (TRAIN, gpu_pod("more", job=True))
-    planned = forecast_for(pool, [old_node("node-1", *two)], WORLDS)
+    planned = answer_for(pool, [old_node("node-1", *two)], WORLDS)
     remark_with(planned, "node-1 will wait for the jobs ml/train, ml/more", "30 min after the node")
     nodes = [old_node(f"node-{n}", gpu_pod(f"train-{n}", job=True)) for n in range(1, 6)]
-    remark_with(forecast_for(pool, nodes, WORLDS), "2 more nodes wait for jobs likewise.")
+    remark_with(answer_for(pool, nodes, WORLDS), "2 more nodes wait for jobs likewise.")
 
 
 def evicting(
     *, attempts: int, allowed: int | None = 0, budget: str = WEB.budget, **strategy: Any
-) -> tuple[RolloutPlan, float]:
+) -> tuple[PlanAnswer, float]:
     """Return the plan of a node whose eviction is refused in this attempt, and what is left of it
     then. At the time of the plan the budget allows so many evictions; None: budgets are not known.
     """
@@ -92,7 +92,7 @@ def evicting(
             budgets = None if allowed is None else {WEB.budget: allowed}
             seen = replace(seen, nodes=nodes, budgets=budgets)  # noqa: PLW2901
             planned = plan(seen, now, pool=POOL, plays=1, world_of=fixed_worlds())
-            return planned, view.record.deadline - now.at
+            return planned.answer, view.record.deadline - now.at
     raise AssertionError("no eviction was refused")
 
 
@@ -100,8 +100,8 @@ def test_an_eviction_that_was_refused_is_requested_again_if_its_budget_allows_it
     planned, left = evicting(attempts=1, allowed=1)
     (node,) = planned.nodes
     assert left > IDLE_LIFE + 20.0
-    assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=20.0)
-    assert (node.blocked_by, planned.failing) == ((), ())
+    assert planned.makespan_p50 == pytest.approx(IDLE_LIFE, abs=20.0)
+    assert (node.blocked_by, planned.failing) == ((), 0)
     assert node.evicted == ("ml/web",)
     assert not any("disruption budget" in line for line in planned.remarks)
 
@@ -111,7 +111,7 @@ def test_an_eviction_goes_on_being_refused_where_no_budget_says_that_it_is_allow
     allowed: int | None, budget: str
 ) -> None:
     planned, left = evicting(attempts=2, allowed=allowed, budget=budget)
-    assert planned.makespan.p50 == pytest.approx(left, abs=5.0)
+    assert planned.makespan_p50 == pytest.approx(left, abs=5.0)
     assert planned.nodes[0].blocked_by
     remark_with(planned, "node-1 waits for a disruption budget, and the plan assumes that it goes")
 
@@ -125,10 +125,10 @@ def test_what_happens_when_an_eviction_times_out_is_told_and_is_what_is_played()
         " 5 min (11:05:02 UTC) the eviction times out; the node then fails, and is tried again once"
         " unless the rollout is halted."
     )
-    assert planned.makespan.p50 == pytest.approx(left + 300.0, abs=5.0)
+    assert planned.makespan_p50 == pytest.approx(left + 300.0, abs=5.0)
     planned, left = evicting(attempts=2)
     remark_with(planned, "the node then fails for good.")
-    assert planned.makespan.p50 == pytest.approx(left, abs=5.0)
+    assert planned.makespan_p50 == pytest.approx(left, abs=5.0)
 
 
 def test_the_last_attempt_of_a_node_that_failed_is_told_as_such_before_it_begins() -> None:
@@ -140,7 +140,7 @@ def test_the_last_attempt_of_a_node_that_failed_is_told_as_such_before_it_begins
             held = replace(
                 seen, nodes={"node-1": replace(view, pods=(WEB,))}, budgets=start.budgets
             )
-            planned = plan(held, now, pool=POOL, plays=1, world_of=fixed_worlds())
+            planned = plan(held, now, pool=POOL, plays=1, world_of=fixed_worlds()).answer
             told.append(remark_with(planned, "node-1 will wait for a disruption budget"))
     assert "fails, and is tried again once unless the rollout is halted." in told[0]
     assert "the node then fails for good." in told[-1]
@@ -154,11 +154,11 @@ def test_another_strategy_does_something_else_when_an_eviction_times_out() -> No
 def test_a_wait_until_pods_are_deleted_by_force_is_told_too() -> None:
     planned, left = evicting(attempts=1, on_eviction_timeout=OnEvictionTimeout.FORCE_DELETE)
     remark_with(planned, "the eviction times out; the pods are then deleted by force.")
-    assert planned.makespan.p50 == pytest.approx(left + IDLE_LIFE, abs=30.0)
+    assert planned.makespan_p50 == pytest.approx(left + IDLE_LIFE, abs=30.0)
 
 
 def test_a_budget_of_a_node_that_starts_later_is_told() -> None:
-    later = forecast_for(pool_with_limits(), [old_node("node-1", WEB), old_node("node-2")])
+    later = answer_for(pool_with_limits(), [old_node("node-1", WEB), old_node("node-2")])
     remark_with(later, "node-1 will wait for a disruption budget", "5 min after it begins the")
 
 

@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.lengths import JobLengths, KindLengths
+from libs.contracts.queries import PlanAnswer
 from libs.forecast.history import NOTHING
 from libs.forecast.job_lengths import LearnedJobs
 from libs.forecast.learned_world import LearnedWorld
 from libs.forecast.plan import plan
-from libs.forecast.rollout_plan import RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, job_left
 from libs.rollout.length_buckets import MOST_BUCKETS, bucket_of
 from libs.rollout.views.fleet import Instant
@@ -98,8 +98,9 @@ def test_a_plan_says_what_the_lengths_of_jobs_rest_on() -> None:
     found = fleet(pool_with_limits(**awaiting_jobs()), *nodes)
     lengths = JobLengths(pool=POOL, kinds=(learned_from(*uniform(20.0, 60.0, 40)),))
 
-    def planned(learned: JobLengths | None) -> RolloutPlan:
-        return plan(found, Instant(at=NOW, epoch=1), pool=POOL, plays=19, job_lengths=learned)
+    def planned(learned: JobLengths | None) -> PlanAnswer:
+        now = Instant(at=NOW, epoch=1)
+        return plan(found, now, pool=POOL, plays=19, job_lengths=learned).answer
 
     before, after = planned(None), planned(lengths)
     assert remark_with(before, "assumed to go on for 1 h 59 min (p50)")
@@ -108,6 +109,6 @@ def test_a_plan_says_what_the_lengths_of_jobs_rest_on() -> None:
     basis = remark_with(after, "simulated runs")
     assert "as 40 jobs of the pool took: 38-57 min; assumed" in basis
     assert "job 2 h" not in basis
-    assert before.makespan.p50 is not None
-    assert after.makespan.p50 is not None
-    assert before.makespan.p50 > 1.5 * HOUR > 1.5 * after.makespan.p50
+    assert before.makespan_p50 is not None
+    assert after.makespan_p50 is not None
+    assert before.makespan_p50 > 1.5 * HOUR > 1.5 * after.makespan_p50

@@ -4,14 +4,13 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gate
 from libs.contracts.gpus import GpuIdentity
 from libs.contracts.node import LeaseOwner, NodeRecord, UpgradeState, WaitCode
-from libs.contracts.queries import PlanStopKind
+from libs.contracts.queries import CapacityPoint, PlanStopKind
 from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import Brake, RolloutSpec, TargetRecord
 from libs.forecast.options import PlanOptions
 from libs.forecast.plan import plan
-from libs.forecast.play_result import CapacityLoss
-from libs.forecast.rollout_plan import Percentiles, plan_response
 from libs.forecast.world import NEVER, ProcessEnd
+from libs.rollout.plan_time import PlanTime
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import FailedGpu, GpuVerdict, PreflightQuery
 from libs.rollout.views.node import NodeView
@@ -21,14 +20,17 @@ from tests.unit.forecast.builders import (
     GRANTED,
     IDLE_LIFE,
     WorldOf,
+    answer_for,
     awaiting_jobs,
     cordoned_node,
+    end_of,
     fixed_worlds,
     forecast_for,
     gpu_pod,
     idle_nodes,
-    node_forecast,
+    makespan_of,
     old_node,
+    planned_node,
     pool_with_limits,
     remark_with,
     varied_worlds,
@@ -60,29 +62,29 @@ from tests.unit.rollout.builders import (
 
 def test_a_plan_of_one_play_has_its_order_starts_and_ends() -> None:
     nodes = (old_node("node-1", gpu_pod("a")), old_node("node-2"))
-    planned = forecast_for(pool_with_limits(parallel=1), nodes)
+    planned = answer_for(pool_with_limits(parallel=1), nodes)
     assert [node.node for node in planned.nodes] == ["node-2", "node-1"]
     first, second = planned.nodes
-    assert first.start.p50 == first.start.p95 == pytest.approx(0.06, abs=0.1)
-    assert first.end.p50 == pytest.approx(0.06 + IDLE_LIFE, abs=0.1)
-    assert second.start.p50 == pytest.approx(0.06 + IDLE_LIFE + GRANTED, abs=0.2)
-    assert planned.makespan == second.end
-    assert (planned.loss.nodes, planned.loss.gpus) == (1, 8)
+    assert first.start_p50 == first.start_p95 == pytest.approx(0.06, abs=0.1)
+    assert first.end_p50 == pytest.approx(0.06 + IDLE_LIFE, abs=0.1)
+    assert second.start_p50 == pytest.approx(0.06 + IDLE_LIFE + GRANTED, abs=0.2)
+    assert makespan_of(planned) == end_of(second)
+    assert max((point.nodes, point.gpus) for point in planned.capacity) == (1, 8)
+    assert planned.largest_loss == 1
     assert planned.gpu_hours_lost == pytest.approx(8 * (2 * IDLE_LIFE + 1.02) / 3600, rel=0.01)
-    assert planned.plays == 1
 
 
 def test_p50_is_before_p95_in_several_plays() -> None:
-    planned = forecast_for(pool_with_limits(parallel=2), idle_nodes(6), varied_worlds(), plays=9)
+    planned = answer_for(pool_with_limits(parallel=2), idle_nodes(6), varied_worlds(), plays=9)
     assert len(planned.nodes) == 6
     for node in planned.nodes:
-        for percentiles in (node.start, node.end):
-            assert percentiles.p50 is not None
-            assert percentiles.p95 is not None
-            assert percentiles.p50 <= percentiles.p95
-    assert planned.makespan.p50 is not None
-    assert planned.makespan.p95 is not None
-    assert planned.makespan.p50 < planned.makespan.p95
+        for p50, p95 in ((node.start_p50, node.start_p95), end_of(node)):
+            assert p50 is not None
+            assert p95 is not None
+            assert p50 <= p95
+    assert planned.makespan_p50 is not None
+    assert planned.makespan_p95 is not None
+    assert planned.makespan_p50 < planned.makespan_p95
     remark_with(planned, "9 simulated runs", "a node's p95 is the worst")
 
 
@@ -94,29 +96,26 @@ def every_third(*overrides: WorldOverride) -> WorldOf:
 def test_nodes_with_equal_medians_are_ordered_by_p95() -> None:
     nodes = (*idle_nodes(2), old_node("node-3", gpu_pod("a")), old_node("node-4"))
     late = every_third(WorldOverride(node="node-1", load=ProcessEnd(100.0)))
-    planned = forecast_for(pool_with_limits(parallel=2), nodes, late, plays=3)
-    third, fourth = node_forecast(planned, "node-3").start, node_forecast(planned, "node-4").start
-    assert third.p50 == fourth.p50
-    assert fourth.p95 == fourth.p50
-    assert third.p95 == pytest.approx((fourth.p95 or 0.0) + IDLE_LIFE + GRANTED, abs=0.1)
+    planned = answer_for(pool_with_limits(parallel=2), nodes, late, plays=3)
+    third, fourth = planned_node(planned, "node-3"), planned_node(planned, "node-4")
+    assert third.start_p50 == fourth.start_p50 == fourth.start_p95
+    late_start = (fourth.start_p95 or 0.0) + IDLE_LIFE + GRANTED
+    assert third.start_p95 == pytest.approx(late_start, abs=0.1)
     assert [node.node for node in planned.nodes] == ["node-1", "node-2", "node-4", "node-3"]
 
 
 def test_equal_seeds_give_equal_plans() -> None:
     first, second, different = (
-        forecast_for(
-            pool_with_limits(parallel=2), idle_nodes(4), varied_worlds(), plays=2, seed=seed
-        )
+        answer_for(pool_with_limits(parallel=2), idle_nodes(4), varied_worlds(), plays=2, seed=seed)
         for seed in (5, 5, 50)
     )
     assert first == second
-    assert first.makespan != different.makespan
+    assert makespan_of(first) != makespan_of(different)
 
 
 def test_bars_and_curve_are_of_one_play() -> None:
     pool = pool_with_limits(parallel=2)
-    planned = forecast_for(pool, idle_nodes(5), varied_worlds(), plays=9)
-    answer = plan_response(planned)
+    answer = answer_for(pool, idle_nodes(5), varied_worlds(), plays=9)
     assert max(node.run_end or 0.0 for node in answer.nodes) == answer.makespan_p50
     times = [(node.run_start, node.run_end) for node in answer.nodes]
     assert len(answer.capacity) > 5
@@ -148,18 +147,18 @@ def test_the_order_of_nodes_and_pools_does_not_change_the_plan() -> None:
 
 
 def test_nodes_in_place_are_not_in_the_plan() -> None:
-    planned = forecast_for(pool_with_limits(), [done("node-1"), old_node("node-2")])
+    planned = answer_for(pool_with_limits(), [done("node-1"), old_node("node-2")])
     assert [node.node for node in planned.nodes] == ["node-2"]
-    empty = forecast_for(pool_with_limits(), [done("node-1")])
+    empty = answer_for(pool_with_limits(), [done("node-1")])
     assert not empty.nodes
-    assert empty.makespan == Percentiles(0.0, 0.0)
+    assert makespan_of(empty) == PlanTime(0.0, 0.0)
     remark_with(empty, "Every node is up to date already.")
 
 
 def test_the_number_of_plays_depends_on_the_size() -> None:
     assert forecast_for(pool_with_limits(), idle_nodes(1), plays=None).plays == 99
     with pytest.raises(ValueError, match="cannot forecast with 0 plays"):
-        forecast_for(pool_with_limits(), idle_nodes(1), plays=0)
+        answer_for(pool_with_limits(), idle_nodes(1), plays=0)
 
 
 # Unknown ends.
@@ -168,22 +167,22 @@ def test_the_number_of_plays_depends_on_the_size() -> None:
 def test_the_end_of_a_node_with_an_endless_job_is_unknown() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True)), old_node("node-2")]
-    planned = forecast_for(pool_with_limits(**awaiting_jobs()), nodes, fixed_worlds(endless))
-    node = node_forecast(planned, "node-1")
-    assert node.start.p50 is not None
-    assert node.end == Percentiles(None, None)
+    planned = answer_for(pool_with_limits(**awaiting_jobs()), nodes, fixed_worlds(endless))
+    node = planned_node(planned, "node-1")
+    assert node.start_p50 is not None
+    assert end_of(node) == PlanTime(None, None)
     assert node.wait is not None
     assert node.wait.code is WaitCode.JOBS
-    assert node_forecast(planned, "node-2").end.p50 is not None
-    assert planned.makespan == Percentiles(None, None)
+    assert planned_node(planned, "node-2").end_p50 is not None
+    assert makespan_of(planned) == PlanTime(None, None)
     remark_with(planned, "The end of node-1 is unknown", "ml/train")
 
 
 def test_the_end_of_a_node_is_known_with_a_limit_for_jobs() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     nodes = [old_node("node-1", gpu_pod("train", job=True))]
-    planned = forecast_for(pool_with_limits(**awaiting_jobs(1800)), nodes, fixed_worlds(endless))
-    assert planned.makespan.p50 == pytest.approx(1800 + IDLE_LIFE, abs=5)
+    planned = answer_for(pool_with_limits(**awaiting_jobs(1800)), nodes, fixed_worlds(endless))
+    assert planned.makespan_p50 == pytest.approx(1800 + IDLE_LIFE, abs=5)
     assert planned.nodes[0].evicted == ("ml/train",)
     assert planned.nodes[0].wait is None
 
@@ -191,18 +190,19 @@ def test_the_end_of_a_node_is_known_with_a_limit_for_jobs() -> None:
 def test_the_node_that_holds_up_the_proof_is_named_with_its_job() -> None:
     endless = WorldOverride(pod="uid-train", remainder=NEVER)
     pool = pool_with_limits(threshold="1", **awaiting_jobs())
-    planned = forecast_for(
+    forecast = forecast_for(
         pool,
         [old_node("node-1", gpu_pod("train", job=True)), *busy_nodes(2)],
         fixed_worlds(endless),
     )
-    assert planned.proof is not None
-    assert (planned.proof.threshold, planned.proof.after) == (1, Percentiles(None, None))
-    assert planned.proof.delay is not None
-    assert planned.proof.delay.node == "node-1"
-    assert planned.proof.delay.detail == "waiting for jobs to finish: ml/train"
+    planned, proof = forecast.answer, forecast.proof
+    assert proof is not None
+    assert (proof.threshold, proof.after) == (1, PlanTime(None, None))
+    assert proof.delay is not None
+    assert proof.delay.node == "node-1"
+    assert proof.delay.detail == "waiting for jobs to finish: ml/train"
     remark_with(planned, "node-1 delays the proof", "ml/train")
-    wait = node_forecast(planned, "node-2").wait
+    wait = planned_node(planned, "node-2").wait
     assert wait is not None
     assert wait.code is WaitCode.PROOF
 
@@ -215,34 +215,33 @@ def busy_nodes(count: int) -> list[NodeView]:
 
 
 def test_a_proof_of_usual_length_is_no_delay() -> None:
-    planned = forecast_for(pool_with_limits(threshold="2"), idle_nodes(4))
-    assert planned.proof is not None
-    assert planned.proof.threshold == 2
-    assert planned.proof.after.p50 == pytest.approx(IDLE_LIFE, abs=0.5)
-    assert planned.proof.delay is None
-    remark_with(planned, "Others start once 2 nodes have proven the driver: 37 s (p50)")
+    forecast = forecast_for(pool_with_limits(threshold="2"), idle_nodes(4))
+    proof = forecast.proof
+    assert proof is not None
+    assert proof.threshold == 2
+    assert proof.after.p50 == pytest.approx(IDLE_LIFE, abs=0.5)
+    assert proof.delay is None
+    remark_with(forecast.answer, "Others start once 2 nodes have proven the driver: 37 s (p50)")
 
 
 # Nodes that do not start.
 
 
 def test_max_unavailable_0_starts_unavailable_nodes_only() -> None:
-    planned = forecast_for(
-        pool_with_limits(unavailable=0), [*idle_nodes(3), cordoned_node("node-4")]
-    )
+    planned = answer_for(pool_with_limits(unavailable=0), [*idle_nodes(3), cordoned_node("node-4")])
     assert waiting_nodes(planned, WaitCode.BUDGET) == ["node-1", "node-2", "node-3"]
-    assert node_forecast(planned, "node-1").end == Percentiles()
-    assert node_forecast(planned, "node-4").end.p50 is not None
-    assert planned.makespan == Percentiles(None, None)
-    assert planned.loss.nodes == 1
+    assert end_of(planned_node(planned, "node-1")) == PlanTime()
+    assert planned_node(planned, "node-4").end_p50 is not None
+    assert makespan_of(planned) == PlanTime(None, None)
+    assert planned.largest_loss == 1
     assert planned.gpu_hours_lost == 0.0
     remark_with(planned, "Not usable already: node-4 (cordoned)")
 
 
 def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
     nodes = [*idle_nodes(2), old_node("node-3", ready=False), old_node("node-4", skip=True)]
-    planned = forecast_for(pool_with_limits(), nodes)
-    assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=1)
+    planned = answer_for(pool_with_limits(), nodes)
+    assert planned.makespan_p50 == pytest.approx(IDLE_LIFE, abs=1)
     assert waiting_nodes(planned, WaitCode.NOT_READY) == ["node-3"]
     assert waiting_nodes(planned, WaitCode.SKIPPED) == ["node-4"]
     remark_with(planned, "Not usable already: ")
@@ -257,15 +256,15 @@ def test_nodes_that_people_keep_out_are_named() -> None:
         old_node("node-4", skip=True),
         old_node("node-5", skip=True),
     ]
-    planned = forecast_for(pool_with_limits(), nodes)
+    planned = answer_for(pool_with_limits(), nodes)
     assert waiting_nodes(planned, WaitCode.SKIPPED, "jane has the node") == ["node-2"]
     assert waiting_nodes(planned, WaitCode.SKIPPED, "skip label") == ["node-4", "node-5"]
-    assert planned.makespan == Percentiles()
+    assert makespan_of(planned) == PlanTime()
     assert planned.remarks == ("1 node is left out: node-3 (excluded).",)
-    planned = forecast_for(pool_with_limits(), [*nodes[:-1], old_node("node-6")])
-    assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=1)
+    planned = answer_for(pool_with_limits(), [*nodes[:-1], old_node("node-6")])
+    assert planned.makespan_p50 == pytest.approx(IDLE_LIFE, abs=1)
     assert planned.remarks[0] == "1 node is left out: node-3 (excluded)."
-    planned = forecast_for(pool_with_limits(), [done("node-1"), nodes[2]])
+    planned = answer_for(pool_with_limits(), [done("node-1"), nodes[2]])
     assert planned.remarks == ("1 node is left out: node-3 (excluded).",)
 
 
@@ -275,11 +274,11 @@ def test_preflight_findings_persist_in_the_forecast() -> None:
     asked = PreflightQuery(
         label=label_of(NEW), asked_at=NOW - 30, answered_at=NOW - 29, answer=answer
     )
-    planned = forecast_for(
+    planned = answer_for(
         pool_with_limits(), [old_node("node-1", preflight=asked), old_node("node-2")]
     )
     assert waiting_nodes(planned, WaitCode.PREFLIGHT, "nouveau is loaded") == ["node-1"]
-    assert node_forecast(planned, "node-2").end.p50 is not None
+    assert planned_node(planned, "node-2").end_p50 is not None
 
 
 def test_a_pod_that_must_not_be_evicted_keeps_its_node_from_starting() -> None:
@@ -290,21 +289,20 @@ def test_a_pod_that_must_not_be_evicted_keeps_its_node_from_starting() -> None:
             default_pool.upgrade, pod_deletion=type(default_pool.upgrade.pod_deletion)()
         ),
     )
-    planned = forecast_for(
-        pool, [old_node("node-1", gpu_pod("solo", bare=True)), old_node("node-2")]
-    )
-    assert node_forecast(planned, "node-1").evicted == ()
+    planned = answer_for(pool, [old_node("node-1", gpu_pod("solo", bare=True)), old_node("node-2")])
+    assert planned_node(planned, "node-1").evicted == ()
     assert waiting_nodes(planned, WaitCode.PREFLIGHT, "ml/solo") == ["node-1"]
 
 
 def test_a_driver_that_never_loads_is_halted_and_the_other_nodes_do_not_start() -> None:
     never_loads = WorldOverride(load=ProcessEnd(1.0, 1))
-    planned = forecast_for(
+    forecast = forecast_for(
         pool_with_limits(parallel=1, threshold="1"), idle_nodes(3), fixed_worlds(never_loads)
     )
-    assert planned.halted_plays == 1
-    assert [node.failed_plays for node in planned.nodes].count(1) == 1
-    assert planned.makespan == Percentiles(None, None)
+    planned = forecast.answer
+    assert forecast.halted_plays == 1
+    assert [*forecast.failed.values()] == [1]
+    assert makespan_of(planned) == PlanTime(None, None)
     remark_with(planned, "In 1 of 1 simulated run failures halt the rollout", "wait for a person")
     words = f"the rollout would halt after 1 failure of {NEW}"
     assert len(waiting_nodes(planned, WaitCode.HALTED, words)) == 2
@@ -313,14 +311,15 @@ def test_a_driver_that_never_loads_is_halted_and_the_other_nodes_do_not_start() 
 def test_times_are_those_of_the_plays_in_which_the_driver_is_not_halted() -> None:
     never_loads = every_third(WorldOverride(load=ProcessEnd(1.0, 1)))
     pool = pool_with_limits(parallel=1, threshold="1")
-    planned = forecast_for(pool, idle_nodes(3), never_loads, plays=3)
-    assert planned.halted_plays == 1
-    assert planned.makespan.p95 == pytest.approx(3 * IDLE_LIFE, rel=0.05)
-    assert all(node.end.p95 is not None for node in planned.nodes)
+    forecast = forecast_for(pool, idle_nodes(3), never_loads, plays=3)
+    planned = forecast.answer
+    assert forecast.halted_plays == 1
+    assert planned.makespan_p95 == pytest.approx(3 * IDLE_LIFE, rel=0.05)
+    assert all(node.end_p95 is not None for node in planned.nodes)
     remark_with(planned, "In 1 of 3 simulated runs failures halt the rollout", "are of the other 2")
     mostly = forecast_for(pool, idle_nodes(3), never_loads, plays=2, seed=1)
     assert mostly.halted_plays == 1
-    assert mostly.makespan == Percentiles(mostly.makespan.p50, None)
+    assert mostly.answer.makespan_p95 is None
 
 
 def test_no_node_starts_while_a_foreign_operator_leads() -> None:
@@ -331,39 +330,39 @@ def test_no_node_starts_while_a_foreign_operator_leads() -> None:
         pool=POOL,
         world_of=fixed_worlds(),
         plays=1,
-    )
-    assert planned.makespan == Percentiles(None, None)
+    ).answer
+    assert makespan_of(planned) == PlanTime(None, None)
     assert len(waiting_nodes(planned, WaitCode.FOREIGN_OPERATOR, "the GPU Operator leads")) == 2
 
 
 def test_a_pause_is_told_and_does_not_change_the_times() -> None:
     pool = pool_with_limits()
-    planned = forecast_for(paused(pool), idle_nodes(2))
-    assert planned.makespan == forecast_for(pool, idle_nodes(2)).makespan
+    planned = answer_for(paused(pool), idle_nodes(2))
+    assert makespan_of(planned) == makespan_of(answer_for(pool, idle_nodes(2)))
     (stop,) = planned.stops
     assert (stop.kind, stop.because) == (PlanStopKind.PAUSED, "by jane: so")
-    assert forecast_for(paused(pool), [done("node-1", NEW)]).stops == ()
+    assert answer_for(paused(pool), [done("node-1", NEW)]).stops == ()
 
 
 def test_a_halt_is_told_and_its_release_is_played() -> None:
     record = TargetRecord(threshold=1, failed=("uid-node-1",), halted_because="by Sluice, as so")
     halted = with_status(pool_with_limits(threshold="1"), targets={NEW: record})
     nodes = [failed("node-1", NEW), old_node("node-2")]
-    planned = forecast_for(halted, nodes)
+    planned = answer_for(halted, nodes)
     (stop,) = planned.stops
     assert (stop.kind, stop.because) == (PlanStopKind.HALTED, "by Sluice, as so")
     assert stop.failures == 1
-    assert node_forecast(planned, "node-2").end.p50 is not None
+    assert planned_node(planned, "node-2").end_p50 is not None
     other = PlanOptions(target="other", builds={VARIANT: build("other")})
-    assert forecast_for(halted, nodes, options=other).stops == ()
+    assert answer_for(halted, nodes, options=other).stops == ()
 
 
 def test_a_deleted_policy_is_the_only_reason_and_nothing_starts() -> None:
     gone = replace(paused(pool_with_limits()), gone=True)
-    planned = forecast_for(gone, idle_nodes(1))
+    planned = answer_for(gone, idle_nodes(1))
     assert [stop.kind for stop in planned.stops] == [PlanStopKind.POLICY_DELETED]
-    assert node_forecast(planned, "node-1").start == Percentiles()
-    idle = forecast_for(gone, [done("node-1", NEW)])
+    assert planned_node(planned, "node-1").start_p50 is None
+    idle = answer_for(gone, [done("node-1", NEW)])
     assert (len(idle.stops), idle.remarks) == (1, ())
 
 
@@ -379,18 +378,18 @@ def paused(pool: PoolView) -> PoolView:
 
 def test_nodes_without_a_first_driver_are_unavailable_and_no_loss_to_the_budget() -> None:
     nodes = [new_node(f"node-{number}") for number in range(1, 4)]
-    planned = forecast_for(pool_with_limits(unavailable=1), nodes)
-    assert planned.down == planned.loss == CapacityLoss(nodes=3, gpus=24, at=0.0)
+    planned = answer_for(pool_with_limits(unavailable=1), nodes)
+    assert planned.down == CapacityPoint(nodes=3, gpus=24, at=0.0)
+    assert (planned.largest_loss, planned.largest_loss_at) == (3, 0.0)
     assert (planned.gpu_hours_lost, planned.drained_seconds) == (0.0, None)
-    assert planned.losses[-1].nodes == 0
+    assert planned.capacity[-1].nodes == 0
     assert planned.upgraded == 3
-    assert planned.proof is not None
     assert not any("Others start" in line for line in planned.remarks), "they start at once"
     remark_with(planned, "Not usable already: node-1, node-2, node-3 (without a driver).")
     silent = new_node("node-4", modules_reported=False)
-    told = forecast_for(pool_with_limits(unavailable=0), [old_node("node-1"), silent])
+    told = answer_for(pool_with_limits(unavailable=0), [old_node("node-1"), silent])
     remark_with(told, "Not usable already: node-4 (no report about its driver).")
-    wait = node_forecast(told, "node-1").wait
+    wait = planned_node(told, "node-1").wait
     assert wait is not None
     assert "node-4" not in wait.detail
 
@@ -402,18 +401,18 @@ def test_a_driver_that_crashes_on_a_failed_node_is_not_expected_to_load_by_itsel
     assert isinstance(crashing.record, NodeRecord)
     exhausted = replace(crashing, record=replace(crashing.record, attempt=2))
     others = [old_node("node-2"), old_node("node-3")]
-    planned = forecast_for(pool_with_limits(), [exhausted, *others])
-    node = node_forecast(planned, "node-1")
-    assert (node.start, node.end) == (Percentiles(), Percentiles())
+    planned = answer_for(pool_with_limits(), [exhausted, *others])
+    node = planned_node(planned, "node-1")
+    assert (node.start_p50, node.end_p50) == (None, None)
     assert node.wait is not None
     assert node.wait.code is WaitCode.FAILED
     retried = replace(crashing, record=replace(crashing.record, attempt=1))
-    planned = forecast_for(pool_with_limits(), [retried, *others])
-    assert node_forecast(planned, "node-1").end.p50 is not None
+    planned = answer_for(pool_with_limits(), [retried, *others])
+    assert planned_node(planned, "node-1").end_p50 is not None
     record = TargetRecord(threshold=1, failed=("uid-node-1",), halted_because="so")
     halted = with_status(pool_with_limits(), targets={NEW: record})
-    planned = forecast_for(halted, [exhausted, *others])
-    assert node_forecast(planned, "node-1").end.p50 is not None
+    planned = answer_for(halted, [exhausted, *others])
+    assert planned_node(planned, "node-1").end_p50 is not None
 
 
 @pytest.mark.parametrize(
@@ -444,30 +443,33 @@ def test_a_driver_that_crashes_again_and_again_on_a_node_in_flight_is_expected_t
     )
     others = [old_node("node-2"), old_node("node-3")]
     canaries = granted(pool_with_limits(parallel=1, threshold="1"), canary)
-    planned = forecast_for(canaries, [canary, *others])
+    forecast = forecast_for(canaries, [canary, *others])
+    planned = forecast.answer
     remark_with(planned, f"The driver on node-1 has exited with code 1, {times}.")
-    assert node_forecast(planned, "node-1").failed_plays == fails
-    assert planned.halted_plays == fails
-    assert (node_forecast(planned, "node-2").start.p50 is None) is fails
+    assert forecast.failed.get("node-1", 0) == fails
+    assert forecast.halted_plays == fails
+    assert (planned_node(planned, "node-2").start_p50 is None) is fails
 
 
 def test_failed_and_driverless_nodes_are_planned_too() -> None:
     driverless = without_driver(old_node("node-3", gate=Gate()))
-    planned = forecast_for(
+    planned = answer_for(
         pool_with_limits(), [failed("node-1", "target-old"), old_node("node-2"), driverless]
     )
-    assert all(node.end.p50 is not None for node in planned.nodes)
-    assert node_forecast(planned, "node-1").start.p50 == pytest.approx(0.1, abs=3)
-    assert planned.loss.nodes == 3
+    assert all(node.end_p50 is not None for node in planned.nodes)
+    assert planned_node(planned, "node-1").start_p50 == pytest.approx(0.1, abs=3)
+    assert planned.largest_loss == 3
 
 
 def test_a_refusing_disruption_budget_is_reported_with_its_consequence() -> None:
     pod = gpu_pod("web", budget="ml/web-budget")
-    planned = forecast_for(pool_with_limits(), [old_node("node-1", pod), old_node("node-2")])
-    node = node_forecast(planned, "node-1")
+    nodes = [old_node("node-1", pod), old_node("node-2")]
+    forecast = forecast_for(pool_with_limits(), nodes)
+    planned = forecast.answer
+    node = planned_node(planned, "node-1")
     assert node.blocked_by == ("ml/web-budget (keeps ml/web)",)
-    assert node.end == Percentiles(None, None)
-    assert node.failed_plays == 1
+    assert end_of(node) == PlanTime(None, None)
+    assert forecast.failed == {"node-1": 1}
     assert node.wait is not None
     assert node.wait.code is WaitCode.FAILED
     remark_with(planned, "will probably fail", "node-1")
@@ -478,8 +480,8 @@ FAILED_GPU = FailedGpu(GpuIdentity(uuid="GPU-1"), "the GPU fell off the bus: reb
 
 def test_a_node_with_a_failed_gpu_is_not_upgraded_and_the_others_are() -> None:
     broken = old_node("node-1", gpu_verdict=GpuVerdict(BOOT, (FAILED_GPU,)))
-    planned = forecast_for(pool_with_limits(), (broken, *idle_nodes(3)[1:]))
-    ends = {node.node: node.end.p50 for node in planned.nodes}
+    planned = answer_for(pool_with_limits(), (broken, *idle_nodes(3)[1:]))
+    ends = {node.node: node.end_p50 for node in planned.nodes}
     assert ends["node-1"] is None
     assert ends["node-2"] == ends["node-3"] == pytest.approx(0.06 + IDLE_LIFE, abs=0.1)
     why = "GPU-1 has failed: the GPU fell off the bus: reboot the node"
@@ -493,12 +495,13 @@ def test_a_requested_upgrade_of_a_node_with_a_failed_gpu_is_played() -> None:
             for index in range(failed_gpus)
         )
         broken = old_node("node-1", requested=True, gpu_verdict=GpuVerdict(BOOT, failures))
-        (node,) = forecast_for(pool_with_limits(), (broken,)).nodes
-        assert (node.end.p50 is not None) is ends
-        assert node.failed_plays == (0 if ends else 1)
+        forecast = forecast_for(pool_with_limits(), (broken,))
+        (node,) = forecast.answer.nodes
+        assert (node.end_p50 is not None) is ends
+        assert forecast.failed == ({} if ends else {"node-1": 1})
 
 
 def test_a_verdict_of_an_earlier_boot_excludes_no_node() -> None:
     verdict = GpuVerdict("another boot", (FAILED_GPU,))
-    (node,) = forecast_for(pool_with_limits(), (old_node("node-1", gpu_verdict=verdict),)).nodes
-    assert node.end.p50 is not None
+    (node,) = answer_for(pool_with_limits(), (old_node("node-1", gpu_verdict=verdict),)).nodes
+    assert node.end_p50 is not None

@@ -6,24 +6,24 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
+from libs.contracts.queries import PlanAnswer
 from libs.contracts.rollout import TargetRecord
 from libs.forecast.options import PlanOptions
 from libs.forecast.planned_waits import PlayEnd, named, planned_wait, versions_of
-from libs.forecast.rollout_plan import RolloutPlan
 from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.decision import Wait
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
+    answer_for,
     awaiting_jobs,
     cordoned_node,
     fixed_worlds,
-    forecast_for,
     gpu_pod,
     idle_nodes,
-    node_forecast,
     old_node,
+    planned_node,
     pool_with_limits,
 )
 from tests.unit.rollout.builders import NEW, build, fleet, label_of, with_status
@@ -36,8 +36,8 @@ def pool_to(version: str = VERSION, **limits: Any) -> PoolView:
     return replace(pool_with_limits(**limits), version=version)
 
 
-def detail_of(planned: RolloutPlan, node: str) -> str:
-    wait = node_forecast(planned, node).wait
+def detail_of(planned: PlanAnswer, node: str) -> str:
+    wait = planned_node(planned, node).wait
     assert wait is not None
     return wait.detail
 
@@ -51,31 +51,31 @@ def skipped_node(name: str) -> NodeView:
 
 @pytest.mark.parametrize(("threshold", "failures"), [("1", "1 failure"), ("2", "2 failures")])
 def test_a_halt_ahead_is_told_as_such_with_the_version(threshold: str, failures: str) -> None:
-    planned = forecast_for(pool_to(threshold=threshold), idle_nodes(6), NEVER_LOADS)
+    planned = answer_for(pool_to(threshold=threshold), idle_nodes(6), NEVER_LOADS)
     assert detail_of(planned, "node-6") == f"the rollout would halt after {failures} of {VERSION}"
 
 
 def test_the_version_of_an_option_is_told_not_that_of_the_policy() -> None:
     other = PlanOptions(target="other", version="590.1", builds={"ubuntu24.04": build("other")})
-    planned = forecast_for(pool_to(threshold="1"), idle_nodes(6), NEVER_LOADS, options=other)
+    planned = answer_for(pool_to(threshold="1"), idle_nodes(6), NEVER_LOADS, options=other)
     assert detail_of(planned, "node-6") == "the rollout would halt after 1 failure of 590.1"
     unnamed = replace(other, version="")
-    planned = forecast_for(pool_to(threshold="1"), idle_nodes(6), NEVER_LOADS, options=unnamed)
+    planned = answer_for(pool_to(threshold="1"), idle_nodes(6), NEVER_LOADS, options=unnamed)
     assert detail_of(planned, "node-6").endswith("of other")
 
 
 def test_all_nodes_that_fill_the_budget_before_are_named() -> None:
     away = [skipped_node(f"node-{number}") for number in range(1, 5)]
-    planned = forecast_for(pool_to(unavailable=3), [*away, old_node("node-5")])
+    planned = answer_for(pool_to(unavailable=3), [*away, old_node("node-5")])
     assert detail_of(planned, "node-5") == (
         "maxUnavailable is 3, and 4 nodes are unavailable already: node-1 (cordoned), node-2"
         " (cordoned), node-3 (cordoned), node-4 (cordoned)"
     )
-    wait = node_forecast(planned, "node-5").wait
+    wait = planned_node(planned, "node-5").wait
     assert wait is not None
     assert "raising maxUnavailable" in wait.who
     assert "itself" not in wait.who
-    share = forecast_for(pool_to(unavailable="20%"), [*away[:1], *idle_nodes(5)[1:]])
+    share = answer_for(pool_to(unavailable="20%"), [*away[:1], *idle_nodes(5)[1:]])
     assert detail_of(share, "node-5") == (
         "maxUnavailable is 20%, which is 1 node, and 1 node is unavailable already: node-1"
         " (cordoned)"
@@ -93,7 +93,7 @@ def test_a_budget_that_the_rollout_itself_fills_is_told_as_ahead() -> None:
         WorldOverride(pod="uid-train", remainder=NEVER),
         WorldOverride(pod="uid-late", remainder=NEVER),
     )
-    planned = forecast_for(pool, nodes, endless)
+    planned = answer_for(pool, nodes, endless)
     assert detail_of(planned, "node-2") == (
         "maxUnavailable is 2, and 2 nodes would be unavailable: node-1 (in an upgrade),"
         " node-9 (cordoned already)"
@@ -104,7 +104,7 @@ def test_a_driver_that_would_not_be_proven_is_told_with_the_nodes_in_progress() 
     endless = fixed_worlds(WorldOverride(pod="uid-train", remainder=NEVER))
     nodes = [old_node("node-1", gpu_pod("train", job=True), upgrade_last=False)]
     nodes += [replace(node, upgrade_last=True) for node in idle_nodes(2)[1:]]
-    planned = forecast_for(pool_to(threshold="1", **awaiting_jobs()), nodes, endless)
+    planned = answer_for(pool_to(threshold="1", **awaiting_jobs()), nodes, endless)
     assert detail_of(planned, "node-2") == (
         f"{VERSION} would not be proven: validated on 0 of 1 node; node-1 would still be in"
         " progress"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import InFlight, TargetRecord
 from libs.forecast.play_result import (
-    CapacityLoss,
+    CapacityPoint,
     CapacityTracker,
     ProofDelay,
     ProofResult,
@@ -136,14 +136,14 @@ def test_of_equal_losses_the_earliest_is_kept() -> None:
     for name in ("a", "b", "c"):
         tracker.observe(done(name), 0.0, first=True)
     tracker.update(0.0)
-    assert tracker.loss == CapacityLoss(nodes=0, gpus=0, at=0.0)
+    assert tracker.loss == CapacityPoint(nodes=0, gpus=0, at=0.0)
     tracker.observe(in_flight_node(name="a"), 10.0)
     tracker.observe(replace(done("b"), ready=False), 10.0)
     tracker.update(10.0)
     tracker.observe(done("a"), 30.0)
     tracker.observe(in_flight_node(name="c"), 30.0)
     tracker.update(30.0)
-    assert tracker.loss == CapacityLoss(nodes=2, gpus=16, at=10.0)
+    assert tracker.loss == CapacityPoint(nodes=2, gpus=16, at=10.0)
     assert tracker.gpu_seconds(40.0) == pytest.approx(8 * (20 + 30 + 10))
     assert tracker.gpu_seconds(20.0) == pytest.approx(8 * (10 + 10))
 
@@ -162,7 +162,7 @@ def test_nodes_that_something_else_keeps_away_count_as_loss_but_lose_no_gpu_time
     tracker = CapacityTracker()
     tracker.observe(done("a", ready=False), 0.0, first=True)
     tracker.update(0.0)
-    assert tracker.loss == CapacityLoss(nodes=1, gpus=8, at=0.0)
+    assert tracker.loss == CapacityPoint(nodes=1, gpus=8, at=0.0)
     assert tracker.gpu_seconds(100.0) == 0.0
     tracker.observe(done("a"), 50.0)
     tracker.observe(in_flight_node(name="a"), 60.0)
@@ -187,5 +187,5 @@ def test_a_lost_node_counts_once() -> None:
     tracker.node_lost("a", 4, 6.0, "in an upgrade")
     tracker.observe(replace(in_flight_node(name="a"), gpus=4), 7.0)
     tracker.update(7.0)
-    assert tracker.loss == CapacityLoss(nodes=1, gpus=4, at=7.0)
+    assert tracker.loss == CapacityPoint(nodes=1, gpus=4, at=7.0)
     assert tracker.gpu_seconds(9.0) == pytest.approx(4 * 4)

@@ -7,27 +7,28 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import PlanStop, PlanStopKind
+from libs.contracts.queries import PlannedNode, PlanStop, PlanStopKind, WaitReason
 from libs.contracts.rollout import Counts, RolloutPhase
-from libs.forecast.play_result import CapacityLoss, ProofDelay
-from libs.forecast.remarks import format_count, format_names, remarks
-from libs.forecast.rollout_plan import (
-    NodeForecast,
-    Percentiles,
-    ProofForecast,
-    RequiredLimits,
-    RolloutPlan,
-)
-from libs.rollout.decision import Wait
+from libs.forecast.forecast import ProofForecast, RequiredLimits
+from libs.forecast.play_result import ProofDelay
+from libs.forecast.remarks import remarks
+from libs.rollout.plan_time import PlanTime
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from tests.unit.forecast.builders import cordoned_node, gpu_pod, old_node, pool_with_limits
+from tests.unit.forecast.builders import (
+    SURE,
+    cordoned_node,
+    forecast_of,
+    gpu_pod,
+    old_node,
+    planned,
+    pool_with_limits,
+)
 from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
-    POOL,
     done,
     failed,
     fleet,
@@ -35,8 +36,7 @@ from tests.unit.rollout.builders import (
     with_status,
 )
 
-SURE = Percentiles(1.0, 2.0)
-UNSURE = Percentiles(1.0, None)
+UNSURE = PlanTime(1.0, None)
 STALE_AGE = 91.0
 ASSUMED = (
     "assumed: driver load 2-4 min, validation 45 s-2 min, unload 4-20 s, image pull 20 s-2 min,"
@@ -45,27 +45,26 @@ ASSUMED = (
 
 
 def remarks_of(
-    *nodes: NodeForecast,
+    *nodes: PlannedNode,
     members: tuple[NodeView, ...] = (),
     pool: PoolView | None = None,
     now: Instant | None = None,
     **changes: Any,
 ) -> tuple[str, ...]:
-    fields: dict[str, Any] = {"pool": POOL, "target": NEW, "plays": 20, "nodes": nodes, **changes}
     snapshot = fleet(pool or pool_with_limits(), *members)
-    return remarks(RolloutPlan(**fields), snapshot, snapshot, now or instant())
+    return remarks(forecast_of(*nodes, **changes), snapshot, snapshot, now or instant())
 
 
 def among(texts: tuple[str, ...], words: str) -> list[str]:
     return [remark for remark in texts if words in remark]
 
 
-def node(number: int = 1, **changes: Any) -> NodeForecast:
-    return replace(NodeForecast(node=f"node-{number}", start=SURE, end=SURE), **changes)
+def node(number: int = 1, **changes: Any) -> PlannedNode:
+    return planned(f"node-{number}", **changes)
 
 
-def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> Wait:
-    return Wait(code=code, detail="ml/train.", since=NOW, who=who)
+def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> WaitReason:
+    return WaitReason(code=code, detail="ml/train.", since=NOW, who=who)
 
 
 def test_a_smooth_plan_has_its_basis_as_its_only_remark() -> None:
@@ -76,12 +75,10 @@ def test_a_smooth_plan_has_its_basis_as_its_only_remark() -> None:
 
 
 def test_what_the_figures_of_a_plan_say_is_not_said_again() -> None:
-    never_starts = node(3, start=Percentiles(), end=Percentiles(), wait=waiting())
+    never_starts = node(3, start=PlanTime(), end=PlanTime(), wait=waiting())
     assert remarks_of(
-        node(1, evicted=("ml/a", "ml/b"), lost_pods=("ml/a (bare)",), blocked_by=("ml/w",)),
+        node(1, evicted=("ml/a", "ml/b"), lost=("ml/a (bare)",), blocked_by=("ml/w",)),
         never_starts,
-        loss=CapacityLoss(nodes=2, gpus=16, at=60.0),
-        gpu_hours_lost=3.0,
     ) == remarks_of(node())
 
 
@@ -115,7 +112,7 @@ def test_the_rollout_that_a_plan_takes_over_from_is_told(phase: RolloutPhase, wo
 
 
 def test_started_nodes_with_an_unknown_end_are_named() -> None:
-    found = remarks_of(node(end=Percentiles(), wait=waiting(who="its owner")))
+    found = remarks_of(node(end=PlanTime(), wait=waiting(who="its owner")))
     assert among(found, "is unknown") == [
         "The end of node-1 is unknown (jobs): ml/train (can be ended by its owner)."
     ]
@@ -124,13 +121,13 @@ def test_started_nodes_with_an_unknown_end_are_named() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        node(start=Percentiles(), end=Percentiles(), wait=waiting()),
+        node(start=PlanTime(), end=PlanTime(), wait=waiting()),
         node(end=UNSURE, wait=waiting()),
-        node(end=Percentiles()),
-        node(end=Percentiles(), wait=waiting(WaitCode.FAILED)),
+        node(end=PlanTime()),
+        node(end=PlanTime(), wait=waiting(WaitCode.FAILED)),
     ],
 )
-def test_other_nodes_have_no_unknown_end(other: NodeForecast) -> None:
+def test_other_nodes_have_no_unknown_end(other: PlannedNode) -> None:
     assert not among(remarks_of(other), "is unknown")
 
 
@@ -143,9 +140,7 @@ def test_other_nodes_have_no_unknown_end(other: NodeForecast) -> None:
     ],
 )
 def test_three_unknown_ends_are_named_and_the_others_counted(count: int, more: list[str]) -> None:
-    found = remarks_of(
-        *(node(number, end=Percentiles(), wait=waiting()) for number in range(count))
-    )
+    found = remarks_of(*(node(number, end=PlanTime(), wait=waiting()) for number in range(count)))
     assert len(among(found, "is unknown (")) == 3
     assert among(found, "unknown too") == more
 
@@ -160,16 +155,16 @@ def test_three_unknown_ends_are_named_and_the_others_counted(count: int, more: l
         (UNSURE, "Others start once 2 nodes have proven the driver: 1 s (p50), not known (p95)."),
     ],
 )
-def test_how_long_the_proof_takes(after: Percentiles, words: str) -> None:
+def test_how_long_the_proof_takes(after: PlanTime, words: str) -> None:
     proof = ProofForecast(threshold=2, after=after, delay=None)
     assert words in remarks_of(node(1), node(2), node(3), proof=proof)
 
 
 def test_a_proof_after_which_no_others_start_is_not_told() -> None:
     proof = ProofForecast(threshold=2, after=SURE, delay=None)
-    never_starts = node(3, start=Percentiles(), end=Percentiles(), wait=waiting())
+    never_starts = node(3, start=PlanTime(), end=PlanTime(), wait=waiting())
     assert not among(remarks_of(node(1), node(2), never_starts, proof=proof), "proven")
-    never = replace(proof, after=Percentiles())
+    never = replace(proof, after=PlanTime())
     assert not among(remarks_of(node(1), node(2), node(3), proof=never), "proven")
 
 
@@ -194,22 +189,24 @@ def test_a_delay_of_the_proof_is_named(seconds: float, words: str) -> None:
 def test_a_node_that_fails_in_most_plays_will_probably_fail(
     failures: int, plays: int, blocked: tuple[str, ...], expected: bool
 ) -> None:
-    failing = node(failed_plays=failures, blocked_by=blocked)
+    failing = remarks_of(node(blocked_by=blocked), plays=plays, failed={"node-1": failures})
     words = "1 node will probably fail and stay cordoned: node-1."
-    assert (words in remarks_of(failing, plays=plays)) == expected
+    assert (words in failing) == expected
 
 
 def test_failures_by_chance_are_counted_from_one_node_on() -> None:
     words = "About 1 node will fail by chance."
-    assert words in remarks_of(node(1, failed_plays=1), node(2, failed_plays=1), plays=2)
-    assert not among(remarks_of(node(1, failed_plays=1), node(2), plays=2), "fail by chance")
+    both = {"node-1": 1, "node-2": 1}
+    assert words in remarks_of(node(1), node(2), plays=2, failed=both)
+    one = remarks_of(node(1), node(2), plays=2, failed={"node-1": 1})
+    assert not among(one, "fail by chance")
 
 
 def test_no_remark_speaks_of_plays() -> None:
     proof = ProofForecast(threshold=2, after=UNSURE, delay=None)
     for plays in (1, 20):
-        nodes = (node(1, failed_plays=plays), node(2, failed_plays=1), node(3, end=Percentiles()))
-        found = remarks_of(*nodes, plays=plays, halted_plays=1, proof=proof)
+        nodes, times = (node(1), node(2), node(3, end=PlanTime())), {"node-1": plays, "node-2": 1}
+        found = remarks_of(*nodes, plays=plays, failed=times, halted_plays=1, proof=proof)
         assert not among(found, " play")
     assert among(remarks_of(node(), plays=1), "(p50-p95, 1 simulated run,")
 
@@ -240,8 +237,8 @@ def test_three_nodes_that_are_unavailable_already_are_named_with_reasons() -> No
     words = "Not usable already: node-1 (failed)."
     assert words in remarks_of(node(), members=members)
     assert not among(remarks_of(members=members), "Not usable already")
-    full = Wait(code=WaitCode.BUDGET, detail="1 node is unavailable already: n", since=NOW)
-    told = node(2, start=Percentiles(), end=Percentiles(), wait=full)
+    full = WaitReason(code=WaitCode.BUDGET, detail="1 node is unavailable already: n", since=NOW)
+    told = node(2, start=PlanTime(), end=PlanTime(), wait=full)
     assert not among(remarks_of(node(), told, members=members), "Not usable already")
     cordoned = [cordoned_node(f"node-{number}") for number in (8, 5, 7, 6)]
     names = "node-1 (failed), node-5, node-6, node-7 and 1 more (cordoned)"
@@ -273,11 +270,3 @@ def test_with_few_plays_the_95_percent_figure_of_a_node_is_the_worst(plays: int,
     (found,) = remarks_of(node(), plays=plays)
     assert found.startswith("Durations (p50-p95")
     assert ("a node's p95 is the worst" in found) == few
-
-
-def test_counts_and_names() -> None:
-    assert format_count(1, "node") == "1 node"
-    assert format_count(0, "node") == "0 nodes"
-    assert format_names(["a", "b", "c"]) == "a, b, c"
-    assert format_names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
-    assert format_names([]) == ""

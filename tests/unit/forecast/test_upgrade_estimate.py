@@ -24,8 +24,10 @@ from tests.unit.forecast.deviations import (
     driver,
     long_refused,
     machine,
+    node_view,
     one_more_driver,
     only_driver_and_validator,
+    pool,
     set_fields,
     tenant,
     until,
@@ -95,9 +97,9 @@ def summary_of(
         time - node_stage.stage.now
         for time in (
             estimate.label_moves_at,
-            estimate.driver_starts_at,
-            estimate.driver_loads_at,
-            estimate.ends_at,
+            estimate.upgrade.driver_started,
+            estimate.upgrade.driver_loaded,
+            estimate.upgrade.at,
         )
     )
     return EstimateSummary(
@@ -121,14 +123,14 @@ NOT_ESTIMATED: dict[str, Change] = {
     # Another policy.
     "no pool": lambda node: node.state.pools.clear(),
     "a drain": lambda node: node.set_upgrade_policy(drain=Drain(enable=True)),
-    "a driver on the host": set_fields(lambda node: node.pool, method=InstallMethod.HOST),
+    "a driver on the host": pool(method=InstallMethod.HOST),
     "no build of the target": lambda node: node.set_record(target="target-else"),
-    "no build for the variant": set_fields(lambda node: node.node, variant="rhel9"),
+    "no build for the variant": node_view(variant="rhel9"),
     "an unsettled build": lambda node: node.set_build(readiness=Readiness.UNSETTLED),
     "no DaemonSet": lambda node: node.set_build(readiness=Readiness.MISSING),
     "a build with another label": lambda node: node.set_build(label="label-else"),
     # Another machine.
-    "not ready": set_fields(lambda node: node.node, ready=False),
+    "not ready": node_view(ready=False),
     "down": machine(up=False),
     "without a kubelet": machine(kubelet_connected=False),
     "without the bus": machine(connected=False),
@@ -258,8 +260,9 @@ def test_a_usual_node_is_estimated() -> None:
     estimate = node_stage.estimate()
     assert estimate is not None
     assert summary_of(node_stage, estimate) == EstimateSummary()
-    assert estimate.record == node_stage.record
-    assert estimate.build == node_stage.pool.builds[NEW][node_stage.node.variant]
+    record = node_stage.record
+    assert (estimate.upgrade.token, estimate.upgrade.target) == (record.token, record.target)
+    assert estimate.upgrade.build == node_stage.pool.builds[NEW][node_stage.node.view.variant]
     assert estimate.evicted_pods == (node_stage.tenant_pod.uid,)
 
 
@@ -298,7 +301,7 @@ def test_the_estimate_equals_a_stepwise_upgrade(name: str) -> None:
     assert estimate is not None
     assert upgrade_stepwise(node_stage) == (
         estimate.label_moves_at,
-        estimate.driver_starts_at,
-        estimate.driver_loads_at,
-        estimate.ends_at,
+        estimate.upgrade.driver_started,
+        estimate.upgrade.driver_loaded,
+        estimate.upgrade.at,
     )

@@ -24,7 +24,7 @@ from tests.unit.forecast.evicting_node import (
     decide_and_advance,
     upgrade_stepwise,
 )
-from tests.unit.rollout.builders import OLD
+from tests.unit.rollout.builders import OLD, POOL
 
 CPU = Tenant(name="cpu", gpus=0)
 TROUBLE = SteadyWorld(
@@ -38,7 +38,7 @@ TROUBLE = SteadyWorld(
 def run_fast_forward(node_stage: EvictingNode) -> EvictingNode:
     node_stage.state.touch(NODE)
     ((_, estimate),) = FastForward(node_stage.state).start()
-    node_stage.stage.run_until(estimate.ends_at)
+    node_stage.stage.run_until(estimate.upgrade.at)
     return node_stage
 
 
@@ -72,7 +72,7 @@ def snapshot_of(node_stage: EvictingNode) -> dict[str, Any]:
         "record": replace(record, since=0.0, took={}, evidence=as_proof(record.evidence)),
         "fields": {path: api.value(node_stage.node, path) for path in (STATE, DRIVER, LEASE)},
         "owners": {path: held.managers for path, held in node_stage.node.fields.items()},
-        "taint": node_stage.node.taint,
+        "taint": node_stage.node.view.cordon_taint,
         "agents": agents,
         "loaded": machine.loaded,
         "drivers": [replace(pod, run=0) for pod in machine.drivers.values()],
@@ -139,8 +139,7 @@ def test_the_next_upgrade_starts_from_a_fast_forwarded_node() -> None:
     node_stage = run_fast_forward(EvictingNode(WEB))
     token = node_stage.record.token
     assert node_stage.record.state == UpgradeState.UPGRADE_DONE
-    node_stage.pool.target = OLD
-    node_stage.state.touch_pool(node_stage.pool.key)
+    node_stage.state.change_pool(POOL, target=OLD)
     node_stage.state.touch(NODE)
     while api.value(node_stage.node, LEASE) is None:
         decide_and_advance(node_stage.stage)

@@ -143,6 +143,18 @@ async def test_a_refusal_is_counted_logged_once_and_not_retried(
 
 
 @in_virtual_time(World)
+async def test_a_refusal_that_something_unseen_may_end_is_tried_again(world: World) -> None:
+    async def reconcile(key: str) -> ReconcileResult:
+        return ReconcileRefused("no right", again_in=60.0)
+
+    world.run(reconcile)
+    world.queue.add("a")
+    await world.clock.sleep(150)
+    assert world.times("a") == [0, 60, 120]
+    assert world.ended("refused") == 3
+
+
+@in_virtual_time(World)
 async def test_a_failure_is_retried_with_back_off_until_it_succeeds(world: World) -> None:
     async def reconcile(key: str) -> ReconcileResult:
         if len(world.attempts) % 5:

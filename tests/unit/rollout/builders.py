@@ -31,7 +31,20 @@ from libs.contracts.reports import Outcome as Ended
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.wanted import InstallMethod
-from libs.rollout.decision import NodeApplyConfiguration, Step, WriteNode, WriteSlot
+from libs.rollout import at_rest, edits
+from libs.rollout import step as steps
+from libs.rollout.decision import (
+    Candidate,
+    NodeApplyConfiguration,
+    NodeOutcome,
+    Step,
+    Wait,
+    WriteNode,
+    WriteSlot,
+)
+from libs.rollout.in_flight import start
+from libs.rollout.in_flight import step as in_flight
+from libs.rollout.node_case import NodeCase
 from libs.rollout.views.fleet import Fleet, Instant, SourceState, Visibility
 from libs.rollout.views.machine import Component, DriverPod
 from libs.rollout.views.node import NodeField, NodeView
@@ -548,3 +561,34 @@ def _applied(node: NodeView, applied: NodeApplyConfiguration) -> NodeView:
         changes[name] = absent
     remaining = {field: managers for field, managers in owners.items() if managers}
     return replace(node, **changes, field_managers=remaining, revision=f"{int(node.revision) + 1}")
+
+
+# What the engine decides about one node.
+
+
+def node_case(
+    node: NodeView, pool_view: PoolView | None = None, now: Instant | None = None
+) -> NodeCase:
+    return NodeCase.of(node, pool_view or pool(), now or instant())
+
+
+def step(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    return steps.step(NodeCase.of(node, pool, now))
+
+
+def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
+    return edits.handle_edits(NodeCase.of(node, pool, now))
+
+
+def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    return at_rest.step_at_rest(NodeCase.of(node, pool, now))
+
+
+def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    return in_flight.step_in_flight(NodeCase.of(node, pool, now))
+
+
+def begin(
+    node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
+) -> Step | Wait:
+    return start.begin(NodeCase.of(node, pool, now), candidate, entry)

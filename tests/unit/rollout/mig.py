@@ -8,11 +8,10 @@ from msgspec.structs import replace
 from libs.contracts.commands import GpuGeometry, Mig
 from libs.contracts.node import MANAGER, NodeRecord
 from libs.rollout.decision import NodeOutcome, Step
-from libs.rollout.step import step
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
-from tests.unit.rollout.builders import NEW, NOW, done, granted, instant, pool
+from tests.unit.rollout.builders import NEW, NOW, done, granted, instant, pool, step
 from tests.unit.rollout.in_flight.step_runner import react, run_step, with_results
 
 GPUS = (GpuGeometry(uuid="GPU-1", index=0, mig=True, profiles=("1g.10gb",) * 7),)

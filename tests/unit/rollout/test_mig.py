@@ -6,12 +6,11 @@ from msgspec.structs import replace
 from libs.contracts.commands import CommandKind, Idle, Mig
 from libs.contracts.facts import Gate
 from libs.contracts.node import LeaseOwner, MigState, NodeRecord, Operation, UpgradeState, WaitCode
-from libs.ctl.node_rows import DriverState, driver_state
+from libs.fleet.node import DriverState, driver_state
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.rollout.decision import Candidate, EvictPods, Step, WriteNode, WriteSlot
 from libs.rollout.pool.contribution import contribution_of
-from libs.rollout.step import step
 from libs.rollout.views.machine import EvictionExemption, WantedMig, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView
@@ -28,6 +27,7 @@ from tests.unit.rollout.builders import (
     node,
     pool,
     required,
+    step,
     with_record,
 )
 from tests.unit.rollout.in_flight.step_runner import run_step, with_beats, written_states

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.rollout import node_writes
-from libs.rollout.at_rest import step_at_rest
+from libs.rollout.cordons import unchanged_cordon
 from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
+from libs.rollout.node_writes import NodeChange
 from libs.rollout.step_times import time_taken
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
@@ -34,9 +35,11 @@ from tests.unit.rollout.builders import (
     label_of,
     lease,
     node,
+    node_case,
     pool,
     record,
     required,
+    step_at_rest,
     with_record,
 )
 from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
@@ -45,20 +48,19 @@ S = UpgradeState
 
 
 def test_record_and_lease_of_an_earlier_node_are_void() -> None:
-    assert node_writes.current_record(node(record=record())) == record()
-    assert node_writes.current_record(node(record=record(node_uid="old"))) is None
-    assert node_writes.current_record(node(record=MalformedAnnotation("not JSON"))) is None
-    assert node_writes.current_lease(node(lease=lease())) == lease()
-    assert node_writes.current_lease(node(lease=lease(node_uid="old"))) is None
-    assert node_writes.upgrade_lease(node(lease=lease(owner=LeaseOwner.REPAIR))) is None
-    assert node_writes.upgrade_lease(node(lease=lease())) == lease()
+    assert node(record=record()).current_record == record()
+    assert node(record=record(node_uid="old")).current_record is None
+    assert node(record=MalformedAnnotation("not JSON")).current_record is None
+    assert node(lease=lease()).current_lease == lease()
+    assert node(lease=lease(node_uid="old")).current_lease is None
+    assert node(lease=lease(owner=LeaseOwner.REPAIR)).upgrade_lease is None
+    assert node(lease=lease()).upgrade_lease == lease()
 
 
 def test_a_write_is_guarded_and_complete() -> None:
     view = done(initially_cordoned=True)
-    step = node_writes.write_step(
-        view, record(), instant(), because="so", lease=lease(), cordon=True
-    )
+    change = NodeChange(because="so", record=record(), lease=lease(), cordon=True)
+    step = node_writes.write_step(node_case(view), change)
     write = only_action(step, WriteNode)
     assert (write.uid, write.revision, write.lowers_capacity) == (view.uid, view.revision, False)
     applied = write.applied
@@ -70,7 +72,9 @@ def test_a_write_is_guarded_and_complete() -> None:
 def write_to(view: NodeView, **changes: Any) -> NodeView:
     options: dict[str, Any] = {"lease": view.lease, "cordon": None, **changes}
     record: Any = options.pop("record", view.record)
-    step = node_writes.write_step(view, record, instant(), because="so", **options)
+    step = node_writes.write_step(
+        node_case(view), NodeChange(because="so", record=record, **options)
+    )
     return apply_step(view, step)
 
 
@@ -109,9 +113,8 @@ def test_what_a_write_does_not_concern_stays_with_its_manager() -> None:
 
 
 def test_a_write_that_lowers_capacity_names_its_sources() -> None:
-    step = node_writes.write_step(
-        node(), record(), instant(), because="so", lease=lease(), cordon=True, lowers_capacity=True
-    )
+    change = NodeChange(because="so", record=record(), lease=lease(), lowers_capacity=True)
+    step = node_writes.write_step(node_case(node()), change)
     write = only_action(step, WriteNode)
     assert write.applied.record is not None
     assert write.applied.record.seen == dict.fromkeys(SOURCES, "100")
@@ -125,14 +128,14 @@ def test_a_cordon_of_ours_is_kept(
     cordoned: bool, owners: tuple[str, ...], kept: bool | None
 ) -> None:
     view = node(cordoned=cordoned, field_managers={NodeField.CORDON: owners})
-    assert node_writes.unchanged_cordon(view) is kept
+    assert unchanged_cordon(view) is kept
 
 
 def test_a_new_state_has_this_boot_and_its_deadline() -> None:
     pool_view = pool(constraints={"frozen_seconds": 7.0})
     old_record = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
     written = node_writes.record_in_state(
-        S.VALIDATION_REQUIRED, old_record, node(), pool_view, instant(), paused=False
+        node_case(node(), pool_view), S.VALIDATION_REQUIRED, old_record, paused=False
     )
     assert (written.state, written.since, written.deadline) == (
         S.VALIDATION_REQUIRED,
@@ -177,7 +180,7 @@ def test_the_record_of_a_repeated_driver_start(
     driver = LoadedDriver(version="1") if loaded else None
     view = replace(done(), loaded=driver)
     old_record: Any = record(operation=operation, paused=paused, evidence=view.evidence, edits=0)
-    written = node_writes.record_for_restart(view, old_record, pool(), instant(), edits=1)
+    written = node_writes.record_for_restart(node_case(view), old_record, edits=1)
     assert (written.state, written.since, written.deadline) == (
         S.POD_RESTART_REQUIRED,
         NOW,
@@ -187,7 +190,7 @@ def test_the_record_of_a_repeated_driver_start(
     assert written.paused == then
     bare = replace(view, driver_pods=())
     unchanged = node_writes.record_for_restart(
-        bare, replace(old_record, old_pod_uid="was"), pool(), instant()
+        node_case(bare), replace(old_record, old_pod_uid="was")
     )
     assert unchanged.old_pod_uid == "was"
 
@@ -393,9 +396,9 @@ def passed(state: UpgradeState, before: NodeRecord, seconds: float, **changes: A
     """Return the record that is written when a state has lasted this long."""
     view = replace(done(), record=before)
     after = replace(before, state=state, since=NOW + seconds, **changes)
-    step = node_writes.write_step(
-        view, after, instant(NOW + seconds), because="so", lease=lease(), cordon=True
-    )
+    at = node_case(view, now=instant(NOW + seconds))
+    change = NodeChange(because="so", record=after, lease=lease(), cordon=True)
+    step = node_writes.write_step(at, change)
     written = only_action(step, WriteNode).applied.record
     assert written is not None
     return written

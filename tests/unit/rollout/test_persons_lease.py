@@ -5,10 +5,8 @@ from msgspec.structs import replace
 
 from libs.contracts.node import LeaseOwner, NodeLease, Operation, UpgradeState, WaitCode
 from libs.rollout.decision import Step, Wait
-from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import claimed_by, describe_lease, has_persons_lease, lease_ended_by
 from libs.rollout.pool.contribution import unavailable_reason
-from libs.rollout.step import step
 from libs.rollout.views.node import MalformedAnnotation, lease_and_claim
 from tests.unit.rollout.builders import (
     done,
@@ -17,6 +15,7 @@ from tests.unit.rollout.builders import (
     lease,
     pool,
     required,
+    step,
 )
 from tests.unit.rollout.outcomes import node_write
 
@@ -102,6 +101,6 @@ def test_an_operation_that_has_started_ends_first() -> None:
 
 def test_a_claimed_node_counts_as_unavailable_during_an_operation_that_is_free() -> None:
     node = in_flight_node(record={"operation": Operation.VALIDATE}, cordoned=False)
-    assert unavailable_reason(node, current_record(node)) == ""
+    assert unavailable_reason(node, node.current_record) == ""
     claimed = replace(node, claim=ALICE)
-    assert unavailable_reason(claimed, current_record(claimed)) == "claimed by a person"
+    assert unavailable_reason(claimed, claimed.current_record) == "claimed by a person"

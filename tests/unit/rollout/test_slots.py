@@ -11,7 +11,6 @@ from libs.contracts.node import LeaseOwner, NodeLease, UpgradeState
 from libs.contracts.numbers import LIMIT
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.rollout import slots
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Step, WriteSlot
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import (
@@ -36,6 +35,7 @@ from tests.unit.rollout.builders import (
     pool,
     proven_of,
     required,
+    step_at_rest,
     with_record,
 )
 from tests.unit.rollout.outcomes import only_action, step_of

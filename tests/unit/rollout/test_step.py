@@ -8,12 +8,11 @@ from msgspec.structs import replace
 from libs.contracts.node import LeaseOwner, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.rollout.decision import Candidate, NodeOutcome, NoticeKind, Step, Wait
-from libs.rollout.node_writes import upgrade_lease
 from libs.rollout.outcomes import next_wake
 from libs.rollout.pool.conditions import Pause, PauseReason
 from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool
 from libs.rollout.pool.tally import PoolTally
-from libs.rollout.step import NodePhase, constrain, phase_of, step
+from libs.rollout.step import NodePhase, constrain, phase_of
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.wait_reasons import BlockReason
@@ -31,8 +30,10 @@ from tests.unit.rollout.builders import (
     label_of,
     lease,
     node,
+    node_case,
     pool,
     required,
+    step,
 )
 from tests.unit.rollout.in_flight.step_runner import in_flight, run_step
 from tests.unit.rollout.outcomes import (
@@ -222,5 +223,5 @@ def waits(code: WaitCode) -> Wait:
 def test_the_phase_in_which_a_node_is_counted(
     given: NodeView, outcome: NodeOutcome, expected: NodePhase
 ) -> None:
-    leased = upgrade_lease(given) is not None
-    assert phase_of(given, pool(), outcome, leased=leased) is expected
+    leased = given.upgrade_lease is not None
+    assert phase_of(node_case(given), outcome, leased=leased) is expected

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.node import WaitCode
-from libs.rollout.wait_reasons import RESOLVED_BY, first_few, people_of, wait
+from libs.rollout.wait_reasons import RESOLVED_BY, people_of, wait
 from tests.unit.rollout.builders import NOW, instant
 
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
@@ -55,16 +55,3 @@ def test_a_wait_begins_now_and_names_its_resolver(code: WaitCode) -> None:
 )
 def test_the_people_who_can_end_a_wait(who: str, people: str) -> None:
     assert people_of(who) == people
-
-
-@pytest.mark.parametrize(
-    ("names", "shown"),
-    [
-        ([], ""),
-        (["a"], "a"),
-        (list("abcde"), "a, b, c, d, e"),
-        (list("abcdefg"), "a, b, c, d, e and 2 more"),
-    ],
-)
-def test_the_first_few_of_many(names: list[str], shown: str) -> None:
-    assert first_few(names) == shown

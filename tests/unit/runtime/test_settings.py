@@ -1,8 +1,9 @@
 """Settings from the environment and a file: names, precedence and errors."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import pytest
@@ -23,6 +24,14 @@ class Bus(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     servers: tuple[str, ...] = ()
     reconnect: Duration = Duration(30)
+
+
+class FormerBus(Bus, frozen=True, kw_only=True):
+    GONE: ClassVar[Mapping[str, str]] = {"key": "give a token", "token": "never shown"}
+
+
+class Former(msgspec.Struct, frozen=True, kw_only=True):
+    bus: FormerBus
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +154,16 @@ def test_an_unknown_variable_is_named_without_its_value():
     assert wrong({"SLUICE_ZZZZZZZZ": "hunter2"}, Http) == [
         "SLUICE_ZZZZZZZZ (environment) is not a setting"
     ]
+
+
+def test_a_setting_that_is_gone_says_what_to_do(tmp_path: Path):
+    environ = written(tmp_path, '[bus]\nurl = "nats://bus"\nkey = "x"\n')
+    assert wrong({**environ, "SLUICE_BUS_KEY": "y", "SLUICE_BUS_TOKEN": "z"}, Former) == [
+        "SLUICE_BUS_KEY (environment) is gone: give a token",
+        f"bus.key (file {environ['SLUICE_CONFIG']}) is gone: give a token",
+    ]
+    unset = {"SLUICE_BUS_URL": "nats://bus", "SLUICE_BUS_KEY": ""}
+    assert load(Former, environ=unset).bus.url == "nats://bus"
 
 
 def test_service_link_variables_of_kubernetes_are_ignored():

@@ -6,7 +6,6 @@ from typing import Final
 import msgspec
 
 from libs.contracts.rollout import Brake, RolloutPhase, left_out
-from libs.ctl.answers import EventLine, Pool, Source
 from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.frame.heat import map_lines, map_shape, places_below
 from libs.ctl.views.frame.nodes import (
@@ -19,9 +18,9 @@ from libs.ctl.views.frame.nodes import (
 )
 from libs.ctl.views.frame.panel import panel_lines
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, sides, width_of
-from libs.ctl.views.status import is_told_by_brake
-from libs.ctl.watch.fleet import Watched
-from libs.ctl.watch.screen import Layout, Screen, selected_index
+from libs.ctl.watch.screen import Layout, Screen, Watched, selected_index
+from libs.fleet.pools import Pool, is_told_by_brake
+from libs.fleet.status import EventLine, Source
 
 KEYS: Final = (
     ("q", "quit"),

@@ -7,24 +7,24 @@ from typing import Final
 from libs.ctl.text import plural
 from libs.ctl.views.frame.nodes import STYLES, Column, columns, head_line, node_line
 from libs.ctl.views.frame.text import Line, Span, fit
-from libs.ctl.watch.fleet import Kind, Watched, WatchedNode
-from libs.ctl.watch.screen import Screen, selected_index
+from libs.ctl.watch.screen import Screen, Watched, selected_index
+from libs.fleet.node import Doing, FollowedNode
 
-LETTERS: Final[Mapping[Kind, str]] = {
-    Kind.FAILED: "F",
-    Kind.IN_FLIGHT: "u",
-    Kind.WAITING: "w",
-    Kind.NONE: "?",
-    Kind.SKIPPED: "s",
-    Kind.CORDONED: "c",
-    Kind.DONE: "·",
+LETTERS: Final[Mapping[Doing, str]] = {
+    Doing.FAILED: "F",
+    Doing.IN_FLIGHT: "u",
+    Doing.WAITING: "w",
+    Doing.UNMANAGED: "?",
+    Doing.SKIPPED: "s",
+    Doing.CORDONED: "c",
+    Doing.DONE: "·",
 }
-"""By kind, the worst first: a letter, so that a map without colours can be read."""
-_RANK: Final = {kind: rank for rank, kind in enumerate(LETTERS)}
+"""By what a node does, the worst first: a letter, so that a map without colours can be read."""
+_RANK: Final = {doing: rank for rank, doing in enumerate(LETTERS)}
 _LEGEND: Final = 1
 _HEAD: Final = 1
 _LEAST_LISTED: Final = 3
-_AT_REST: Final = (Kind.DONE, Kind.CORDONED, Kind.SKIPPED, Kind.NONE)
+_AT_REST: Final = (Doing.DONE, Doing.CORDONED, Doing.SKIPPED, Doing.UNMANAGED)
 
 
 def map_shape(count: int, *, width: int, room: int) -> tuple[int, int]:
@@ -52,22 +52,22 @@ def map_lines(watched: Watched, screen: Screen, *, now: float, width: int, room:
     return lines[:room]
 
 
-def _legend(nodes: Sequence[WatchedNode], width: int) -> Line:
-    counts = Counter(node.kind for node in nodes)
+def _legend(nodes: Sequence[FollowedNode], width: int) -> Line:
+    counts = Counter(node.doing for node in nodes)
     spans: list[Span] = []
-    for kind, letter in LETTERS.items():
-        if counts[kind]:
+    for doing, letter in LETTERS.items():
+        if counts[doing]:
             gap = [Span("  ")] if spans else []
-            count = Span(f" {counts[kind]:,} {kind.value}")
-            spans += [*gap, Span(letter, STYLES[kind]), count]
+            count = Span(f" {counts[doing]:,} {doing.value}")
+            spans += [*gap, Span(letter, STYLES[doing]), count]
     return fit(spans, width)
 
 
 def _cells(
-    nodes: Sequence[WatchedNode], screen: Screen, per_cell: int, width: int
+    nodes: Sequence[FollowedNode], screen: Screen, per_cell: int, width: int
 ) -> Iterator[Line]:
     worst = [
-        min((node.kind for node in nodes[start : start + per_cell]), key=_RANK.__getitem__)
+        min((node.doing for node in nodes[start : start + per_cell]), key=_RANK.__getitem__)
         for start in range(0, len(nodes), per_cell)
     ]
     marked = selected_index(nodes, screen) // per_cell
@@ -75,25 +75,25 @@ def _cells(
         line: list[Span] = []
         run, style = "", ""
         for index in range(start, min(start + width, len(worst))):
-            kind = worst[index]
-            wanted = f"{STYLES[kind]} reverse" if index == marked else STYLES[kind]
+            doing = worst[index]
+            wanted = f"{STYLES[doing]} reverse" if index == marked else STYLES[doing]
             if wanted != style and run:
                 line.append(Span(run, style))
                 run = ""
-            run, style = run + LETTERS[kind], wanted
+            run, style = run + LETTERS[doing], wanted
         yield (*line, Span(run, style))
 
 
 def _listed(
-    nodes: Sequence[WatchedNode],
+    nodes: Sequence[FollowedNode],
     screen: Screen,
     chosen: Sequence[Column],
     *,
     now: float,
     width: int,
 ) -> Iterator[Line]:
-    by_name = {node.row.name: node for node in nodes}
-    marked = nodes[selected_index(nodes, screen)].row.name
+    by_name = {node.name: node for node in nodes}
+    marked = nodes[selected_index(nodes, screen)].name
     shown = 0
     for name in screen.places:
         node = by_name.get(name)
@@ -102,7 +102,7 @@ def _listed(
             continue
         shown += 1
         yield node_line(node, chosen, now=now, width=width, selected=name == marked)
-    open_ = sum(node.kind not in _AT_REST for node in nodes)
+    open_ = sum(node.doing not in _AT_REST for node in nodes)
     if open_ > shown:
         more = plural(open_ - shown, "more node")
         yield fit(

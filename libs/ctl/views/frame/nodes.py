@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 
 from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE
-from libs.ctl.node_rows import driver_text
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
 from libs.ctl.views.status import cordon_text, node_note
-from libs.ctl.watch.fleet import Kind, Wait, WatchedNode
+from libs.fleet.node import Doing, FollowedNode, driver_text
 
 MORE_COLUMNS: Final = "»"
 """Ends a table's head whose other columns need a wider terminal."""
@@ -21,14 +21,14 @@ NARROW: Final = 60
 """Columns below which less is shown."""
 _WIDE: Final = 100
 """Columns from which a duration has both its units."""
-STYLES: Final[Mapping[Kind, str]] = {
-    Kind.DONE: "green",
-    Kind.WAITING: "",
-    Kind.IN_FLIGHT: "bold cyan",
-    Kind.FAILED: "bold red",
-    Kind.SKIPPED: "dim",
-    Kind.CORDONED: "yellow",
-    Kind.NONE: "dim",
+STYLES: Final[Mapping[Doing, str]] = {
+    Doing.DONE: "green",
+    Doing.WAITING: "",
+    Doing.IN_FLIGHT: "bold cyan",
+    Doing.FAILED: "bold red",
+    Doing.SKIPPED: "dim",
+    Doing.CORDONED: "yellow",
+    Doing.UNMANAGED: "dim",
 }
 _GAP: Final = 2
 _MARK: Final = 2
@@ -93,11 +93,11 @@ _GPU_COLUMNS: Final = (Column("GPUS", 5, right=True), Column("°C", 3, right=Tru
 """Shown where telemetry is read."""
 
 
-def columns(nodes: Sequence[WatchedNode], width: int, *, is_measured: bool) -> tuple[Column, ...]:
+def columns(nodes: Sequence[FollowedNode], width: int, *, is_measured: bool) -> tuple[Column, ...]:
     """Return the columns that fit. Widths depend on the terminal and the names alone: a state that
     changes moves nothing.
     """
-    longest = max((len(node.row.name) for node in nodes), default=4)
+    longest = max((len(node.name) for node in nodes), default=4)
     name = Column("NODE", min(max(4, longest), max(8, width // 3 - 2)))
     state, since = 13 if width < NARROW else 16, 6 if width < _WIDE else 10
     fixed = [name, Column("STATE", state), Column("SINCE", since, right=True)]
@@ -145,11 +145,11 @@ def head_line(columns: Sequence[Column], width: int, *, is_measured: bool) -> Li
 
 
 def node_line(
-    node: WatchedNode, columns: Sequence[Column], *, now: float, width: int, selected: bool
+    node: FollowedNode, columns: Sequence[Column], *, now: float, width: int, selected: bool
 ) -> Line:
     """Return a node's row; the selected one is marked and reversed."""
     room = next(column.width for column in columns if column.title == "SINCE")
-    since = "" if node.row.since is None else age(now - node.row.since, room)
+    since = "" if node.since is None else age(now - node.since, room)
     cells = _cells(node, since)
     reverse = "reverse" if selected else ""
     spans = [Span("> " if selected else "  ", reverse)]
@@ -162,16 +162,16 @@ def node_line(
     return fit(spans, width)
 
 
-def _cells(node: WatchedNode, since: str) -> dict[str, tuple[str, str]]:
-    row, gpus = node.row, node.gpus
-    hot = "" if gpus is None or gpus.hottest is None else f"{gpus.hottest:.0f}"
+def _cells(node: FollowedNode, since: str) -> dict[str, tuple[str, str]]:
+    use = node.use
+    hot = "" if use is None or use.hottest is None else f"{use.hottest:.0f}"
     return {
-        "NODE": (row.name, ""),
-        "STATE": (state_name(row.state), STYLES[node.kind]),
+        "NODE": (node.name, ""),
+        "STATE": (state_name(node.state), STYLES[node.doing]),
         "SINCE": (since, ""),
-        "DRIVER": (driver_text(row).partition(" ")[0], ""),
+        "DRIVER": (driver_text(node).partition(" ")[0], ""),
         "STEP": (step_bar(node), "cyan"),
-        "GPUS": ("" if gpus is None else f"{gpus.busy}/{gpus.total}", ""),
+        "GPUS": ("" if use is None else f"{use.busy}/{use.total}", ""),
         "°C": (hot, ""),
         "WAITS FOR": (_reason(node), ""),
         "ENDED BY": ("" if node.wait is None else short_who(node.wait.who), ""),
@@ -196,33 +196,33 @@ def state_name(state: str) -> str:
     return state.removesuffix("-required").removeprefix("upgrade-") or "none"
 
 
-def step_bar(node: WatchedNode) -> str:
+def step_bar(node: FollowedNode) -> str:
     """Return which of the steps of an upgrade a node in flight is at: one more cell for each."""
-    if node.kind is not Kind.IN_FLIGHT or node.row.state not in _STEPS:
+    if node.doing is not Doing.IN_FLIGHT or node.state not in _STEPS:
         return ""
-    full = _STEPS.index(UpgradeState(node.row.state)) + 1
+    full = _STEPS.index(UpgradeState(node.state)) + 1
     return bar(full / _BAR, _BAR)
 
 
-def _reason(node: WatchedNode) -> str:
+def _reason(node: FollowedNode) -> str:
     """Return what the node waits for, otherwise what is done on it or special about it."""
     if node.wait is not None:
         return ": ".join(_told(node.wait))
-    if node.kind is Kind.IN_FLIGHT and node.command:
-        return node.command
+    if node.doing is Doing.IN_FLIGHT and node.command is not None:
+        return node.command.text
     return _note(node)
 
 
-def _note(node: WatchedNode) -> str:
+def _note(node: FollowedNode) -> str:
     """Return what is special about a node, with the cordon of others where nothing else says it."""
-    is_told = node.kind is Kind.FAILED or (
+    is_told = node.doing is Doing.FAILED or (
         node.wait is not None and node.wait.code == WaitCode.SKIPPED
     )
-    cordoned = "" if is_told else cordon_text(node.row)
-    return "; ".join(filter(None, (cordoned, node_note(node.row))))
+    cordoned = "" if is_told else cordon_text(node)
+    return "; ".join(filter(None, (cordoned, node_note(node))))
 
 
-def _told(wait: Wait) -> tuple[str, ...]:
+def _told(wait: WaitReason) -> tuple[str, ...]:
     """Return what a node waits for, or how it is, and why; of a brake, who set it instead."""
     if braked := _BRAKED.fullmatch(wait.detail):
         return tuple(filter(None, braked.groups()))
@@ -236,28 +236,29 @@ def _by_key(who: str) -> str:
     return who
 
 
-def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Line]:
+def detail_lines(node: FollowedNode | None, *, now: float, width: int) -> list[Line]:
     """Return the selected node, also what its row has no room for."""
     if node is None:
         return [()] * DETAIL_LINES
-    row, wait = node.row, node.wait
-    since = "" if row.since is None else f" for {duration(now - row.since)}"
+    wait, command = node.wait, node.command
+    since = "" if node.since is None else f" for {duration(now - node.since)}"
     limit = ""
-    if node.kind is Kind.IN_FLIGHT and node.deadline is not None:
+    if node.doing is Doing.IN_FLIGHT and node.deadline is not None:
         limit = f", at most {duration(node.deadline - now)} more"
-    driver = driver_text(row)
+    driver = driver_text(node)
     facts = [f"driver {driver}" if driver else "", _note(node)]
-    if node.gpus is not None:
-        hot = "" if node.gpus.hottest is None else f", {node.gpus.hottest:.0f} °C at most"
-        facts.append(f"{node.gpus.busy} of {node.gpus.total} GPUs busy{hot}")
-    if row.pool:
-        facts.append(f"pool {row.pool}")
-    head = f"  {row.state or 'no upgrade state'}{since}{limit}"
-    first = [Span(row.name, "bold"), Span("; ".join(filter(None, (head, *facts))))]
+    if node.use is not None:
+        hot = "" if node.use.hottest is None else f", {node.use.hottest:.0f} °C at most"
+        facts.append(f"{node.use.busy} of {node.use.total} GPUs busy{hot}")
+    if node.pool:
+        facts.append(f"pool {node.pool}")
+    head = f"  {node.state or 'no upgrade state'}{since}{limit}"
+    first = [Span(node.name, "bold"), Span("; ".join(filter(None, (head, *facts))))]
     if wait is None:
-        ago = duration(now - node.command_at)
-        done = f"{ago} ago the {node.agent} agent was told to {node.command}"
-        second, third = (done if node.command else "", "")
+        second, third = "", ""
+        if command is not None:
+            ago = duration(now - command.at)
+            second = f"{ago} ago the {command.agent} agent was told to {command.text}"
     else:
         until = "" if wait.until is None else f", at most {duration(wait.until - now)} more"
         state, *why = _told(wait)

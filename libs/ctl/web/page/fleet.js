@@ -1,7 +1,7 @@
 // The fleet: pools, a map with a field for each node, and the nodes to look at.
 
 import { el, fillRow, keep, nodeAddress, nodeLink, set, table } from "./dom.js";
-import { KINDS, byName, duration, notes, plural } from "./words.js";
+import { SIGNS, byName, classOf, duration, notes, plural } from "./words.js";
 
 const MOST_CARDS = 60;
 const MOST_ROOMY = 1000;
@@ -26,7 +26,7 @@ export function fleetView() {
     el("div", { class: "filters" }, counts,
       el("label", { for: "search", text: "Name has " }), search),
     empty, map, hint, el("h2", { text: "Nodes to look at" }), look.frame, more);
-  const shown = { kind: "", all: false };
+  const shown = { doing: "", all: false };
   const fields = new Map();
   let last = null;
   let layout = "";
@@ -45,7 +45,7 @@ export function fleetView() {
     showPools(pools, state.pools);
     showCounts(nodes);
     const text = search.value.trim().toLowerCase();
-    const chosen = nodes.filter((cell) => (!shown.kind || cell.kind === shown.kind)
+    const chosen = nodes.filter((cell) => (!shown.doing || cell.doing === shown.doing)
       && cell.name.toLowerCase().includes(text));
     set(empty, { text: chosen.length ? "" : nothing(nodes.length) });
     showMap(state, chosen);
@@ -54,19 +54,20 @@ export function fleetView() {
 
   function showCounts(nodes) {
     const found = {};
-    for (const cell of nodes) found[cell.kind] = (found[cell.kind] || 0) + 1;
-    const kinds = Object.keys(KINDS).filter((kind) => found[kind] || kind === shown.kind);
-    keep(counts, kinds, (kind) => kind, (kind) => {
+    for (const cell of nodes) found[cell.doing] = (found[cell.doing] || 0) + 1;
+    const listed = Object.keys(SIGNS).filter((doing) => found[doing] || doing === shown.doing);
+    keep(counts, listed, (doing) => doing, (doing) => {
       const button = el("button", { type: "button" });
       button.addEventListener("click", () => {
-        shown.kind = shown.kind === kind ? "" : kind;
+        shown.doing = shown.doing === doing ? "" : doing;
         layout = "";
         update(last);
       });
       return el("li", {}, button);
-    }, (item, kind) => {
-      set(item.firstChild, { class: `kind ${kind}`, "aria-pressed": String(shown.kind === kind),
-        text: `${KINDS[kind].sign} ${found[kind] || 0} ${KINDS[kind].name}` });
+    }, (item, doing) => {
+      set(item.firstChild, { class: `kind ${classOf(doing)}`,
+        "aria-pressed": String(shown.doing === doing),
+        text: `${SIGNS[doing]} ${found[doing] || 0} ${doing}` });
     });
   }
 
@@ -118,10 +119,11 @@ export function fleetView() {
   }
 
   function showRows(state, chosen) {
-    const order = Object.keys(KINDS);
+    const order = Object.keys(SIGNS);
     const rows = chosen
-      .filter((cell) => (cell.kind !== "done" && cell.kind !== "unmanaged") || notes(cell))
-      .sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || byName(a.name, b.name));
+      .filter((cell) => (cell.doing !== "done" && cell.doing !== "not managed")
+        || notes(cell))
+      .sort((a, b) => order.indexOf(a.doing) - order.indexOf(b.doing) || byName(a.name, b.name));
     const kept = shown.all ? rows : rows.slice(0, MOST_ROWS);
     const now = state.now();
     keep(look.body, kept, (cell) => cell.name, () => el("tr"), (row, cell) => {
@@ -148,7 +150,7 @@ export function fleetView() {
       more.dataset.said = said;
     } else {
       more.dataset.said = "";
-      set(more, { text: all ? "" : "No node waits, moves or has failed." });
+      set(more, { text: all ? "" : "No node waits, is in flight or has failed." });
     }
   }
 
@@ -166,8 +168,8 @@ function nothing(all) {
 }
 
 function stateOf(cell) {
-  const text = `${KINDS[cell.kind].sign} ${cell.state || KINDS[cell.kind].name}`;
-  return cell.kind === "failed" ? el("strong", { class: "problem", text }) : text;
+  const text = `${SIGNS[cell.doing]} ${cell.state || cell.doing}`;
+  return cell.doing === "failed" ? el("strong", { class: "problem", text }) : text;
 }
 
 function since(cell, now) {
@@ -176,16 +178,15 @@ function since(cell, now) {
 }
 
 function fillField(field, cell, large) {
-  const kind = KINDS[cell.kind];
   const note = notes(cell);
   const wait = cell.wait ? `${cell.wait.code}: ${cell.wait.detail}` : "";
-  const state = cell.state || kind.name;
+  const state = cell.state || cell.doing;
   const words = [state, wait, note, cell.driver ? `driver ${cell.driver}` : ""];
   const label = `${cell.name}: ${words.filter(Boolean).join("; ")}`;
   set(field, { href: nodeAddress(cell.name), title: label, "aria-label": label,
-    class: `cell ${cell.kind}${note ? " noted" : ""}` });
+    class: `cell ${classOf(cell.doing)}${note ? " noted" : ""}` });
   const [sign, name, below] = field.children;
-  set(sign, { text: kind.sign });
+  set(sign, { text: SIGNS[cell.doing] });
   set(name, { text: large ? cell.name : "" });
   set(below, { text: large ? [cell.wait ? cell.wait.code : state, note].filter(Boolean).join("; ")
     : "" });
@@ -195,7 +196,7 @@ function showPools({ body, titles }, pools) {
   keep(body, pools, (pool) => pool.name, () => el("tr"), (row, pool) => {
     const { counts } = pool;
     const waits = Object.entries(pool.waits || {}).map(([code, count]) => `${count} ${code}`);
-    const because = [pool.because, waits.length ? `waiting: ${waits.join(", ")}` : ""];
+    const because = [pool.because, waits.length ? `waits: ${waits.join(", ")}` : ""];
     fillRow(row, titles, [pool.name, pool.version || "none", pool.phase, `${counts.done}/${counts.total}`,
       String(counts.in_flight), String(counts.failed), `${counts.unavailable} of ${counts.limit}`,
       pool.brake, because.filter(Boolean).join("; ")]);

@@ -86,7 +86,7 @@ function headline(answer) {
   const { why, node } = answer;
   if (why?.in_place) return "✓ As its policy wants it.";
   if (why?.wait) return `◌ Waits: ${why.wait.code}.`;
-  if (why) return `▶ Moves: ${why.state || "no state"}.`;
+  if (why) return `▶ In flight: ${why.state || "no state"}.`;
   return `State: ${node.state || "no upgrade state"}.`;
 }
 

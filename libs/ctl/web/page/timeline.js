@@ -158,7 +158,7 @@ function summary(bars, total, now) {
   const took = bars.filter((bar) => bar.outcome === "done" && bar.start !== undefined)
     .map((bar) => bar.end - bar.start).sort((a, b) => a - b);
   const parts = [`${done} of ${plural(total, "node")} done`];
-  if (moving) parts.push(`${moving} moving`);
+  if (moving) parts.push(`${moving} in flight`);
   if (failed) parts.push(`${failed} failed`);
   if (took.length) parts.push(`a node took ${duration(took[Math.floor(took.length / 2)])} (median)`);
   if (ends.length) parts.push(`planned end ${clock(Math.max(...ends), now)}`);

@@ -1,14 +1,20 @@
-// Words for people: durations, times, and the sign and name of each kind of node.
+// Words for people: durations, times, and the sign of what each node does.
 
-/** The kinds of node, those to look at first. The signs tell them apart without colour. */
-export const KINDS = {
-  failed: { sign: "✕", name: "failed" },
-  moving: { sign: "▶", name: "moving" },
-  waiting: { sign: "◌", name: "waiting" },
-  skipped: { sign: "–", name: "skipped" },
-  unmanaged: { sign: "?", name: "not managed" },
-  done: { sign: "✓", name: "done" },
+/** What nodes do, what to look at first, each with a sign that tells it apart without colour. */
+export const SIGNS = {
+  "failed": "✕",
+  "in flight": "▶",
+  "waiting": "◌",
+  "skipped": "–",
+  "not managed": "?",
+  "cordoned": "⊘",
+  "done": "✓",
 };
+
+/** Return the class of what shows a node that does this: a word without blanks. */
+export function classOf(doing) {
+  return doing.replaceAll(" ", "-");
+}
 
 const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
@@ -43,7 +49,7 @@ export function plural(count, noun) {
 
 /** Return what else is to be known of a node, in a few words. */
 export function notes(cell) {
-  const sick = Object.entries(cell.gpus || {})
+  const sick = Object.entries(cell.health || {})
     .filter(([health]) => health !== "ok" && health !== "unknown")
     .map(([health, count]) => `${plural(count, "GPU")} ${health}`);
   return [

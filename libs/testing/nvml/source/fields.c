@@ -192,9 +192,9 @@ API int nvmlDeviceGetFieldValues(void *device, int amount, struct field_value *v
     REQUIRE(values && amount > 0, INVALID_ARGUMENT);
     for (int i = 0; i < amount; i++) {
         values[i].timestamp = (int64_t)wall_clock_us();
-        values[i].latency = 0;
+        values[i].latency_usec = 0;
         values[i].value = 0;
-        values[i].result = (uint32_t)field(&call, &values[i]);
+        values[i].nvml_return = (uint32_t)field(&call, &values[i]);
     }
     return RETURN_SUCCESS;
 }

@@ -81,12 +81,12 @@ API int nvmlDeviceGetSramEccErrorStatus(void *device, struct sram_ecc_status_v1 
     REQUIRE(has_ecc(&call) && call.gpu->features.row_remapping, NOT_SUPPORTED);
     memset(status, 0, sizeof(*status));
     status->version = VERSION(struct sram_ecc_status_v1, 1);
-    status->aggregate_sec_ded = health->ecc_aggregate.uncorrected_sram;
-    status->aggregate_corrected = health->ecc_aggregate.corrected_sram;
-    status->volatile_sec_ded = health->ecc_volatile.uncorrected_sram;
-    status->volatile_corrected = health->ecc_volatile.corrected_sram;
-    status->bucket_other = health->ecc_aggregate.uncorrected_sram;
-    status->threshold_exceeded = health->sram_threshold_exceeded;
+    status->aggregate_unc_sec_ded = health->ecc_aggregate.uncorrected_sram;
+    status->aggregate_cor = health->ecc_aggregate.corrected_sram;
+    status->volatile_unc_sec_ded = health->ecc_volatile.uncorrected_sram;
+    status->volatile_cor = health->ecc_volatile.corrected_sram;
+    status->aggregate_unc_bucket_other = health->ecc_aggregate.uncorrected_sram;
+    status->b_threshold_exceeded = health->sram_threshold_exceeded;
     return RETURN_SUCCESS;
 }
 
@@ -122,7 +122,7 @@ API int nvmlDeviceGetRowRemapperHistogram(void *device, struct row_remapper_hist
     uint32_t used = health->remapped_corrected + health->remapped_uncorrected;
     memset(found, 0, sizeof(*found));
     found->high = used < BANKS ? used : BANKS;
-    found->maximum = BANKS - found->high;
+    found->max = BANKS - found->high;
     return RETURN_SUCCESS;
 }
 

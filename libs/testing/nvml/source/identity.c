@@ -75,8 +75,8 @@ API int nvmlDeviceGetPciInfo_v3(void *device, struct pci_info *info)
     info->domain = identity->pci_domain;
     info->bus = identity->pci_bus;
     info->device = identity->pci_device;
-    info->device_id = identity->pci_device_id;
-    info->subsystem_id = identity->pci_subsystem_id;
+    info->pci_device_id = identity->pci_device_id;
+    info->pci_sub_system_id = identity->pci_subsystem_id;
     snprintf(info->bus_id_legacy, sizeof(info->bus_id_legacy), "%04X:%02X:%02X.0",
              info->domain & 0xffff, info->bus & 0xff, info->device & 0xff);
     snprintf(info->bus_id, sizeof(info->bus_id), "%08X:%02X:%02X.0", info->domain,

@@ -69,8 +69,8 @@ API int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned number, struc
         info->domain = peer->pci_domain;
         info->bus = peer->pci_bus;
         info->device = peer->pci_device;
-        info->device_id = peer->pci_device_id;
-        info->subsystem_id = peer->pci_subsystem_id;
+        info->pci_device_id = peer->pci_device_id;
+        info->pci_sub_system_id = peer->pci_subsystem_id;
     }
     snprintf(info->bus_id_legacy, sizeof(info->bus_id_legacy), "%04X:%02X:%02X.0",
              info->domain & 0xffff, info->bus & 0xff, info->device & 0xff);
@@ -111,7 +111,7 @@ API int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric_info *info)
     REQUIRE(call.gpu->features.fabric, NOT_SUPPORTED);
     memcpy(info->cluster_uuid, fabric->cluster_uuid, sizeof(info->cluster_uuid));
     info->status = fabric->status;
-    info->clique = fabric->clique;
+    info->clique_id = fabric->clique;
     info->state = fabric->state;
     return RETURN_SUCCESS;
 }
@@ -127,7 +127,7 @@ API int nvmlDeviceGetGpuFabricInfoV(void *device, struct fabric_info_v2 *info)
     REQUIRE(call.gpu->features.fabric, NOT_SUPPORTED);
     memcpy(info->cluster_uuid, fabric->cluster_uuid, sizeof(info->cluster_uuid));
     info->status = fabric->status;
-    info->clique = fabric->clique;
+    info->clique_id = fabric->clique;
     info->state = fabric->state;
     info->health_mask = fabric->health_mask;
     if (third)

@@ -27,14 +27,14 @@ static int profile_info(const struct call *call, unsigned constant, unsigned eng
     REQUIRE(slices, NOT_SUPPORTED);
     *info = (struct compute_instance_profile){
         .id = constant,
-        .slices = slices,
-        .instances = profile->slices / slices,
-        .multiprocessors = compute_multiprocessors(call->gpu, profile, slices),
-        .copy_engines = profile->copy_engines,
-        .decoders = profile->decoders,
-        .encoders = profile->encoders,
-        .jpeg_engines = profile->jpeg_engines,
-        .ofa_engines = profile->ofa_engines,
+        .slice_count = slices,
+        .instance_count = profile->slices / slices,
+        .multiprocessor_count = compute_multiprocessors(call->gpu, profile, slices),
+        .shared_copy_engine_count = profile->copy_engines,
+        .shared_decoder_count = profile->decoders,
+        .shared_encoder_count = profile->encoders,
+        .shared_jpeg_count = profile->jpeg_engines,
+        .shared_ofa_count = profile->ofa_engines,
     };
     return RETURN_SUCCESS;
 }
@@ -59,10 +59,10 @@ API int nvmlGpuInstanceGetComputeInstanceProfileInfoV(void *handle, unsigned con
     CHECKED;
     memcpy(&info->id, &found, sizeof(found));
     const struct mig_profile *profile = profile_of(call.gpu, call.gpu_instance);
-    if (found.slices == profile->slices)
+    if (found.slice_count == profile->slices)
         snprintf(info->name, sizeof(info->name), "MIG %.31s", profile->name);
     else
-        snprintf(info->name, sizeof(info->name), "MIG %uc.%.31s", found.slices, profile->name);
+        snprintf(info->name, sizeof(info->name), "MIG %uc.%.31s", found.slice_count, profile->name);
     return RETURN_SUCCESS;
 }
 
@@ -211,8 +211,8 @@ API int nvmlComputeInstanceGetInfo_v2(void *handle, struct compute_instance_info
     info->device = device_handle(call.index);
     info->gpu_instance = gpu_instance_handle(&call, call.gpu_instance);
     info->id = instance->id;
-    info->profile = instance->profile;
-    info->placement = (struct placement){instance->start, instance->slices};
+    info->profile_id = instance->profile;
+    info->placement = (struct compute_placement){instance->start, instance->slices};
     return RETURN_SUCCESS;
 }
 

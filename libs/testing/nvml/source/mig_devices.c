@@ -100,16 +100,16 @@ API int nvmlDeviceGetAttributes_v2(void *device, struct device_attributes *attri
     REQUIRE(call.compute_instance, NOT_SUPPORTED);
     const struct mig_profile *profile = profile_of(call.gpu, call.gpu_instance);
     *attributes = (struct device_attributes){
-        .multiprocessors = compute_multiprocessors(call.gpu, profile,
+        .multiprocessor_count = compute_multiprocessors(call.gpu, profile,
                                                    call.compute_instance->slices),
-        .copy_engines = profile->copy_engines,
-        .decoders = profile->decoders,
-        .encoders = profile->encoders,
-        .jpeg_engines = profile->jpeg_engines,
-        .ofa_engines = profile->ofa_engines,
-        .gpu_slices = profile->slices,
-        .compute_slices = call.compute_instance->slices,
-        .memory_mib = profile->memory_mib,
+        .shared_copy_engine_count = profile->copy_engines,
+        .shared_decoder_count = profile->decoders,
+        .shared_encoder_count = profile->encoders,
+        .shared_jpeg_count = profile->jpeg_engines,
+        .shared_ofa_count = profile->ofa_engines,
+        .gpu_instance_slice_count = profile->slices,
+        .compute_instance_slice_count = call.compute_instance->slices,
+        .memory_size_mb = profile->memory_mib,
     };
     return RETURN_SUCCESS;
 }

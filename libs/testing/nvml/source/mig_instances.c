@@ -29,15 +29,15 @@ static int fill_profile(const struct mig_profile *from, struct gpu_instance_prof
 {
     *info = (struct gpu_instance_profile){
         .id = from->id,
-        .slices = from->slices,
-        .instances = from->instances,
-        .multiprocessors = from->multiprocessors,
-        .copy_engines = from->copy_engines,
-        .decoders = from->decoders,
-        .encoders = from->encoders,
-        .jpeg_engines = from->jpeg_engines,
-        .ofa_engines = from->ofa_engines,
-        .memory_mib = from->memory_mib,
+        .slice_count = from->slices,
+        .instance_count = from->instances,
+        .multiprocessor_count = from->multiprocessors,
+        .copy_engine_count = from->copy_engines,
+        .decoder_count = from->decoders,
+        .encoder_count = from->encoders,
+        .jpeg_count = from->jpeg_engines,
+        .ofa_count = from->ofa_engines,
+        .memory_size_mb = from->memory_mib,
     };
     return RETURN_SUCCESS;
 }
@@ -48,15 +48,15 @@ static int fill_profile_v2(const struct mig_profile *from, struct gpu_instance_p
     *info = (struct gpu_instance_profile_v2){
         .version = info->version,
         .id = from->id,
-        .slices = from->slices,
-        .instances = from->instances,
-        .multiprocessors = from->multiprocessors,
-        .copy_engines = from->copy_engines,
-        .decoders = from->decoders,
-        .encoders = from->encoders,
-        .jpeg_engines = from->jpeg_engines,
-        .ofa_engines = from->ofa_engines,
-        .memory_mib = from->memory_mib,
+        .slice_count = from->slices,
+        .instance_count = from->instances,
+        .multiprocessor_count = from->multiprocessors,
+        .copy_engine_count = from->copy_engines,
+        .decoder_count = from->decoders,
+        .encoder_count = from->encoders,
+        .jpeg_count = from->jpeg_engines,
+        .ofa_count = from->ofa_engines,
+        .memory_size_mb = from->memory_mib,
     };
     snprintf(info->name, sizeof(info->name), "MIG %.31s", from->name);
     return RETURN_SUCCESS;
@@ -267,7 +267,7 @@ API int nvmlGpuInstanceGetInfo(void *handle, struct gpu_instance_info *info)
     const struct mig_profile *profile = profile_of(call.gpu, call.gpu_instance);
     info->device = device_handle(call.index);
     info->id = call.gpu_instance->id;
-    info->profile = profile->id;
+    info->profile_id = profile->id;
     info->placement = (struct placement){call.gpu_instance->start, profile->size};
     return RETURN_SUCCESS;
 }

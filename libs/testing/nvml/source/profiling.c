@@ -44,7 +44,7 @@ API int nvmlGpmQueryDeviceSupport(void *device, struct gpm_support *support)
     DEVICE_CALL(device, 0);
     REQUIRE(support, INVALID_ARGUMENT);
     REQUIRE(support->version == GPM_VERSION, ARGUMENT_VERSION_MISMATCH);
-    support->supported = call.gpu->features.profiling;
+    support->is_supported_device = call.gpu->features.profiling;
     return RETURN_SUCCESS;
 }
 
@@ -93,15 +93,15 @@ API int nvmlGpmMigSampleGet(void *device, unsigned gpu_instance, struct sample *
 
 static void measure(const struct sample *sample, struct gpm_metric *wanted)
 {
-    wanted->result = RETURN_NOT_SUPPORTED;
+    wanted->nvml_return = RETURN_NOT_SUPPORTED;
     for (size_t i = 0; i < sizeof(metrics) / sizeof(*metrics); i++) {
         const struct metric *metric = &metrics[i];
-        if (metric->id != wanted->id)
+        if (metric->id != wanted->metric_id)
             continue;
-        wanted->result = RETURN_SUCCESS;
+        wanted->nvml_return = RETURN_SUCCESS;
         wanted->value = *(const double *)((const char *)&sample->values + metric->offset);
-        wanted->short_name = wanted->long_name = metric->name;
-        wanted->unit = metric->unit;
+        wanted->metric_info.short_name = wanted->metric_info.long_name = metric->name;
+        wanted->metric_info.unit = metric->unit;
     }
 }
 

@@ -80,7 +80,7 @@ API int nvmlDeviceGetTemperatureV(void *device, struct temperature_v1 *temperatu
     DEVICE_CALL(device, 0);
     REQUIRE(temperature, INVALID_ARGUMENT);
     REQUIRE(temperature->version == VERSION(struct temperature_v1, 1), ARGUMENT_VERSION_MISMATCH);
-    REQUIRE(temperature->sensor == SENSOR_GPU, INVALID_ARGUMENT);
+    REQUIRE(temperature->sensor_type == SENSOR_GPU, INVALID_ARGUMENT);
     temperature->temperature = call.gpu->readings.temperature_c;
     return RETURN_SUCCESS;
 }

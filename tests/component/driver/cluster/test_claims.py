@@ -6,9 +6,10 @@ import msgspec
 
 from libs.contracts.node import STATE_LABEL
 from libs.kube.resources import NAMESPACES
+from libs.kube.views.claims import RESOURCE_CLAIMS
 from services.driver.cluster import resources
 from services.driver.cluster.claim_follower import SETTLES_IN
-from services.driver.cluster.claim_notices import CLAIMS, SWITCHED_OFF
+from services.driver.cluster.claim_notices import SWITCHED_OFF
 from services.driver.cluster.remaining_claims import CLAIMS_REMAIN
 from tests.component.driver.cluster.world import World, in_world
 
@@ -37,14 +38,14 @@ async def claim_events(world: World) -> list[tuple[str, str, str]]:
 
 async def allocate(world: World, name: str, node: str) -> None:
     """Create a claim of one pod that has a GPU of the node."""
-    made = await world.kube.create(CLAIMS, {"metadata": {"name": name}}, namespace="ml")
+    made = await world.kube.create(RESOURCE_CLAIMS, {"metadata": {"name": name}}, namespace="ml")
     result = {"request": "gpu", "driver": CLASSES[0], "pool": node, "device": "gpu-0"}
     status = {
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"resource": "pods", "name": "trainer", "uid": "uid-of-trainer"}],
     }
     await world.kube.merge(
-        CLAIMS,
+        RESOURCE_CLAIMS,
         name,
         {"status": status},
         resource_version=made.metadata.resource_version,
@@ -129,8 +130,8 @@ async def test_switched_off_the_plugin_stays_until_the_claims_end(world: World) 
     await world.sleep(120)
     assert await there(world) == {PLUGIN, DRA}
 
-    claim = await world.kube.get(CLAIMS, "one", namespace="ml")
-    await world.kube.delete(CLAIMS, "one", uid=claim.metadata.uid, namespace="ml")
+    claim = await world.kube.get(RESOURCE_CLAIMS, "one", namespace="ml")
+    await world.kube.delete(RESOURCE_CLAIMS, "one", uid=claim.metadata.uid, namespace="ml")
     await world.sleep(10)
     assert await there(world) == {PLUGIN}
     assert CLAIMS_REMAIN not in await world.conditions()

@@ -19,7 +19,7 @@ MONITORED = {"dcgmExporter": {"serviceMonitor": MONITOR}}
 DEFINITION = open_definition(resources.SERVICE_MONITORS)
 
 
-async def monitor(world: World) -> resources.ServiceMonitor:
+async def monitor(world: World) -> resources.Specified:
     return await world.kube.get(resources.SERVICE_MONITORS, NAME, namespace=NAMESPACE)
 
 

@@ -10,7 +10,7 @@ from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import PoolView
 from libs.testing.stage import SimulatedStage, StageNodeSpec, Tenant, UserActions
 from libs.testing.stage.worlds import SteadyWorld
-from tests.component.rollout.simulation.disturbances import VALUES, Disturbance
+from tests.component.rollout.simulation.disturbances import CLOCKS_AHEAD, VALUES, Disturbance
 from tests.component.rollout.simulation.policies import (
     FROM_TEMPLATE,
     OTHERS_TAINT,
@@ -176,10 +176,14 @@ def _stage(
     return SimulatedStage([proven_before(pool, (node,))], (node,), world=SteadyWorld(), start=START)
 
 
+_CLOCKS = ("0", str(min(CLOCKS_AHEAD)), str(max(CLOCKS_AHEAD)))
+"""By how much the clock of a new leader is ahead: a simulation draws that from its time instead."""
+
+
 def disturbances(names: Sequence[str]) -> tuple[Disturbance, ...]:
     """Return one disturbance for each name and value."""
     return tuple(
         Disturbance(at=0.0, what=name, node="n1", pool="p", value=value, seconds=45.0)
         for name in names
-        for value in dict.fromkeys(VALUES.get(name, ("",)))
+        for value in dict.fromkeys(_CLOCKS if name == "elect_leader" else VALUES.get(name, ("",)))
     )

@@ -16,6 +16,7 @@ from libs.contracts.rollout import RolloutStatus
 from libs.forecast.stage.objects import NodeMemory, StageMachine, StageNode
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build
 from libs.testing.stage import SimulatedStage
 
@@ -28,15 +29,16 @@ _GENERATED = re.compile(r"^(?:[a-z]+-)*[0-9]+$")
 _LEFT_OUT_OF_STATE = frozenset(
     {
         "recorder", "node_handlers", "machine_handlers", "world", "latencies", "sources", "uids",
-        "timers", "timer_entries",
+        "timers", "timer_entries", "leader_ahead",
     }
 )  # fmt: skip
-"""Attributes of a stage's state that do not change what follows; timers are hashed apart."""
+"""Attributes of a stage that do not change what follows; timers and clocks are hashed apart."""
 
 _LEFT_OUT: dict[type[msgspec.Struct], tuple[str, ...]] = {
     NodeMemory: ("waiting",),
     NodeRecord: ("seen", "took"),
     StageNode: ("writers",),
+    NodeView: ("last_managers",),
     StageMachine: ("counts",),
     RolloutStatus: ("counts",),
 }
@@ -59,6 +61,7 @@ def state_hash(stage: SimulatedStage) -> int:
     for name, value in sorted(attributes.items()):
         if name not in _LEFT_OUT_OF_STATE and not name.startswith("_"):
             state.add(value)
+    state.add(f"clock {stage.state.leader_ahead}")  # as it is, since it is no time that passes
     whole = state.numbered(numbers)
     pending: list[tuple[Any, ...]] = []
     for due in stage.pending():

@@ -21,6 +21,7 @@ def test_any_two_events_may_swap() -> None:
     assert found.ends
 
 
+@pytest.mark.dear("the play of each moment: that is what it shows")
 @pytest.mark.parametrize("what", [*FAULTS, *ACTS])
 def test_faults_and_acts_at_any_moment(what: str) -> None:
     start = ExplorationStart(

@@ -45,6 +45,7 @@ def test_any_two_events_may_swap(new_stage: Callable[[], SimulatedStage]) -> Non
     assert found.states > 300
 
 
+@pytest.mark.dear("the play of each moment: that is what it shows")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_may_strike_at_any_moment(fault: str) -> None:
     start = ExplorationStart(

@@ -5,15 +5,12 @@ from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.policy.wanted import InstallMethod
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait, WriteNode
-from libs.rollout.edits import handle_edits
-from libs.rollout.node_writes import current_lease, current_record, upgrade_lease
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.at_rest.strategies import INSTANTS, nodes, pools
-from tests.unit.rollout.builders import apply_step
+from tests.unit.rollout.builders import apply_step, handle_edits, step_at_rest
 
 
 def outcome_of(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
@@ -21,13 +18,13 @@ def outcome_of(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
     outcome = handle_edits(node, pool, now)
     if outcome is not None:
         return outcome
-    assume(upgrade_lease(node) is None)
+    assume(node.upgrade_lease is None)
     return step_at_rest(node, pool, now)
 
 
 def is_proven(node: NodeView, pool: PoolView) -> bool:
     """Whether the record proves what runs now, written independently of the engine."""
-    record = current_record(node)
+    record = node.current_record
     evidence = None if record is None else record.evidence
     if evidence is None or not evidence.passed:
         return False
@@ -50,7 +47,7 @@ def is_proven(node: NodeView, pool: PoolView) -> bool:
 
 def is_in_place(node: NodeView, pool: PoolView) -> bool:
     """Whether the node is as its policy wants it: without our values, or proven on the target."""
-    record = current_record(node)
+    record = node.current_record
     unwanted = node.excluded or node.pool != pool.key
     if record is None and not node.driver_label and (unwanted or pool.gone):
         return True
@@ -122,10 +119,10 @@ def test_a_node_at_rest_keeps_its_cordon_and_its_driver_label(
 ) -> None:
     """They change under a lease only, or when a user requests `forget`."""
     outcome = outcome_of(node, pool, now)
-    if not isinstance(outcome, Step) or upgrade_lease(node) is not None:
+    if not isinstance(outcome, Step) or node.upgrade_lease is not None:
         return
     after = apply_step(node, outcome)
-    dropped = current_record(node) is not None and current_record(after) is None
+    dropped = node.current_record is not None and after.current_record is None
     assert dropped or after.cordoned is node.cordoned
     assert after.driver_label in ("", node.driver_label)
     for action in outcome.actions:
@@ -139,9 +136,9 @@ def test_done_is_written_only_with_a_proof_of_what_runs(
     node: NodeView, pool: PoolView, now: Instant
 ) -> None:
     outcome = outcome_of(node, pool, now)
-    if not isinstance(outcome, Step) or upgrade_lease(node) is not None:
+    if not isinstance(outcome, Step) or node.upgrade_lease is not None:
         return
-    before = current_record(node)
+    before = node.current_record
     for action in outcome.actions:
         if isinstance(action, WriteNode) and action.applied.state == "upgrade-done":
             assert action.applied.record is not None
@@ -159,7 +156,7 @@ def test_a_candidate_fulfils_every_condition_of_a_start(
         return
     assert node.ready
     assert not pool.gone
-    assert current_lease(node) is None
+    assert node.current_lease is None
     assert not isinstance(node.lease, MalformedAnnotation)
     assert now.visibility.bus_down_since is None
     assert not now.visibility.foreign_operator

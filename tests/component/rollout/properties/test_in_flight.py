@@ -23,7 +23,7 @@ from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, Strategy
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, WaitForCompletion
 from libs.rollout.decision import EvictPods, NodeOutcome, Step, Wait, WriteNode, WriteSlot
 from libs.rollout.in_flight.in_flight_node import is_old_pod
-from libs.rollout.in_flight.step import STATES, step_in_flight
+from libs.rollout.in_flight.step import STATES
 from libs.rollout.views.machine import Component, EvictionExemption, PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
@@ -43,6 +43,7 @@ from tests.unit.rollout.builders import (
     instant,
     label_of,
     pool,
+    step_in_flight,
     with_build,
 )
 from tests.unit.rollout.in_flight.step_runner import run_step

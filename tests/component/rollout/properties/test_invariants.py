@@ -13,15 +13,13 @@ from libs.contracts.node import Operation
 from libs.contracts.rollout import IDLE_PHASES, Brake, InFlight, RolloutStatus
 from libs.rollout.decide import Decider, decide
 from libs.rollout.decision import Candidate, Decision, Step, WriteNode, WriteRollout
-from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.pool import harm
 from libs.rollout.pool.contribution import contribution_of, unavailable_reason
 from libs.rollout.pool.evaluation import unavailable_limit
-from libs.rollout.step import step
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from tests.unit.rollout.builders import EPOCH
+from tests.unit.rollout.builders import EPOCH, step
 from tests.unit.rollout.decide.random_fleets import NAMES, POOL, moments, nodes, pools
 
 
@@ -113,7 +111,7 @@ def check_starts_keep_the_parallel_limit(fleet: Fleet, now: Instant, write: Writ
 
 def keeps_running_driver(node: NodeView) -> bool:
     """Whether a start takes no driver away that was validated and that nobody has deleted."""
-    record = current_record(node)
+    record = node.current_record
     evidence = None if record is None else record.evidence
     running = {pod.uid for pod in node.driver_pods if not pod.deleting}
     return node.loaded is None or (evidence is not None and evidence.driver_pod_uid not in running)
@@ -190,13 +188,13 @@ def unavailable_uids(fleet: Fleet) -> set[str]:
         node.uid
         for node in fleet.nodes.values()
         if node.pool == POOL or has_lease_of_pool(node)
-        if unavailable_reason(node, current_record(node))
+        if unavailable_reason(node, node.current_record)
     }
 
 
 def has_lease_of_pool(node: NodeView) -> bool:
-    record = current_record(node)
-    return upgrade_lease(node) is not None and record is not None and record.pool == POOL
+    record = node.current_record
+    return node.upgrade_lease is not None and record is not None and record.pool == POOL
 
 
 def limit(fleet: Fleet, base: int) -> int:
@@ -214,7 +212,7 @@ def becomes_unavailable(node: NodeView, pool: PoolView, now: Instant) -> bool:
     """Whether the start of an available node makes it unavailable."""
     outcome = step(node, pool, now)
     assert isinstance(outcome, Candidate)
-    if unavailable_reason(node, current_record(node)):
+    if unavailable_reason(node, node.current_record):
         return False
     return outcome.operation not in {Operation.BRING_UP, Operation.VALIDATE}
 
@@ -237,7 +235,7 @@ def in_flight_uids(fleet: Fleet, status: RolloutStatus, target: str) -> set[str]
         if entry.target == target and not entry.outside
     }
     for node in fleet.nodes.values():
-        record = current_record(node)
+        record = node.current_record
         if record is None or not has_lease_of_pool(node):
             continue
         if record.target == target and not record.outside:

@@ -6,7 +6,6 @@ from libs.audit import judge, unaccounted
 from libs.contracts.events import WaitEvent
 from libs.contracts.node import MigState, NodeRecord, UpgradeState, WaitCode
 from libs.rollout.decision import Decision, Wait
-from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
@@ -96,7 +95,7 @@ def _event(wait: Wait) -> WaitEvent:
 
 def is_in_place(node: NodeView, fleet: Fleet) -> bool:
     """Whether the Node is as its policy wants it, judged by the Node alone."""
-    if upgrade_lease(node):
+    if node.upgrade_lease:
         return False
     pool = fleet.pools.get(node.pool)
     if pool is None or node.excluded:
@@ -151,7 +150,7 @@ def check_at_rest(stage: SimulatedStage, last: Decision) -> Mapping[str, Wait]:
 
 
 def _was_done(node: NodeView) -> bool:
-    record = current_record(node)
+    record = node.current_record
     return record is not None and record.was_done
 
 
@@ -183,14 +182,14 @@ def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, time: float) -> str
 
 def _has_failed(node: NodeView) -> bool:
     """Whether state label or record says that the node failed: people may edit the label."""
-    record = current_record(node)
+    record = node.current_record
     states = (node.state, "" if record is None else record.state)
     return UpgradeState.UPGRADE_FAILED in states
 
 
 def counted_pools(node: NodeView) -> set[str]:
     """Return the pools whose budgets count the node: its own, and the one it is leaving."""
-    record = current_record(node)
+    record = node.current_record
     return {node.pool, record.pool if record is not None else ""}
 
 

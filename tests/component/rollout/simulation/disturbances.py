@@ -102,7 +102,7 @@ def _stop_agent(
 
 
 def _delete_node(context: DisturbanceContext, act: Disturbance) -> None:
-    node_pool = context.state.nodes[act.node].pool if act.node in context.state.nodes else ""
+    node_pool = context.state.nodes[act.node].view.pool if act.node in context.state.nodes else ""
     context.users.delete_node(act.node)
     context.call_after(
         act.seconds,
@@ -119,7 +119,7 @@ def _move_to_next_pool(context: DisturbanceContext, act: Disturbance) -> None:
     pools = [*context.state.pools, ""]
     node = context.state.nodes.get(act.node)
     if node is not None:
-        pool_before = node.pool
+        pool_before = node.view.pool
         context.users.move_to_pool(act.node, pools[(pools.index(pool_before) + 1) % len(pools)])
         context.call_after(
             act.seconds,
@@ -173,8 +173,9 @@ def _join_node(context: DisturbanceContext, act: Disturbance) -> None:
 
 
 def _elect_leader(context: DisturbanceContext, act: Disturbance) -> None:
-    """Elect a leader, whose clock may differ as far as no leader corrects it."""
-    context.state.leader_ahead = Random(f"{act.at}").choice((0.0, *CLOCKS_AHEAD))
+    """Elect a leader, whose clock differs by `value`, or by what no leader corrects."""
+    drawn = Random(f"{act.at}").choice((0.0, *CLOCKS_AHEAD))
+    context.state.leader_ahead = float(act.value) if act.value else drawn
     elect(context.state)
 
 
@@ -413,7 +414,7 @@ GPU_FAILURES = ("0 reload", "1 reboot", "0 repair", "all reload", "all repair")
 def _fail_gpus(context: DisturbanceContext, act: Disturbance) -> None:
     which, cure = act.value.split()
     node = context.state.nodes.get(act.node)
-    gpus = node.gpus if node is not None else 1
+    gpus = node.view.gpus if node is not None else 1
     for index in range(gpus) if which == "all" else (int(which),):
         context.faults.fail_gpu(act.node, index, GpuCure(cure))
 

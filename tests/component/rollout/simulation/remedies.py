@@ -8,7 +8,6 @@ from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
 from libs.contracts.rollout import Brake
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
-from libs.rollout.node_writes import upgrade_lease
 from libs.rollout.views.node import MalformedAnnotation
 from tests.component.rollout.simulation.checks import counted_pools
 from tests.component.rollout.simulation.disturbances import DisturbanceContext
@@ -43,7 +42,7 @@ def apply_remedies(context: DisturbanceContext, waits: Mapping[str, Wait]) -> No
     for name, wait in waits.items():
         node = context.state.nodes.get(name)
         if node is not None and (remedy := _REMEDIES.get(wait.code)) is not None:
-            remedy(context, name, node.pool)
+            remedy(context, name, node.view.pool)
 
 
 def _release(context: DisturbanceContext, _name: str, pool: str) -> None:
@@ -109,7 +108,7 @@ def _undo_edits(context: DisturbanceContext, name: str, pool: str) -> None:
     if node is None or not isinstance(node.record, NodeRecord):
         return
     state, label = node.state != node.record.state, node.driver_label != node.record.label
-    if not upgrade_lease(node) or not (state or label):
+    if not node.upgrade_lease or not (state or label):
         _retry(context, name, pool)
         return
     if state:

@@ -28,7 +28,10 @@ COMPARE_EVERY = 8
 REPAIR_AFTER = DISTURBED_SECONDS + 1800.0
 """Seconds from the start at which every fault is repaired."""
 REST_WITHIN = 9 * 3600.0
-"""Virtual seconds within which the fleet must come to rest: the longest back-off is 6 hours."""
+"""Virtual seconds within which the fleet must come to rest: the longest back-off is 6 hours.
+
+A fleet that still moves then is left to come to rest, so that nothing is judged in mid-step.
+"""
 QUIET_SECONDS = 2 * 3600.0
 """The fleet is at rest when for so long only preflights were asked and no wait code changed,
 unless a wait names a moment that is further ahead than `SOON`."""
@@ -186,7 +189,7 @@ class _Run:
         self._moved_at = self.stage.now
         self._decide_if_due()
         while (due := self._next_at()) is not None:
-            if due > end or self._is_at_rest(due):
+            if self._is_at_rest(due) or due > max(end, self._moved_at + QUIET_SECONDS):
                 return
             self.stage.run_until(due)
             self._decide_if_due()

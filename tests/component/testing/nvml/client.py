@@ -34,13 +34,6 @@ def refused(code: Return) -> Generator[None]:
     assert Return(caught.value.code) is code
 
 
-def waits_for_a_lock(stand_in: StandIn) -> bool:
-    """Whether a call of some process waits for a lock of the state file."""
-    file = f":{stand_in.path.stat().st_ino} "
-    locks = Path("/proc/locks").read_text().splitlines()
-    return any("->" in line and file in line for line in locks)
-
-
 class Client:
     """A process that loads the library as the system's loader finds it, and its pynvml.
 

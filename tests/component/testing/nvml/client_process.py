@@ -8,8 +8,6 @@ import importlib
 import os
 import pickle
 import sys
-import threading
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,20 +37,16 @@ def use(state_file: str) -> None:
     os.environ["STAND_IN_NVML"] = state_file
 
 
-def begin(name: str, *arguments: Any) -> None:
-    """Start a call in a thread of its own."""
-
-    def run() -> None:
-        RESULTS.append(answer(name, arguments))
-
-    threading.Thread(target=run, daemon=True).start()
-
-
-def finish() -> Any:
-    """Wait for the result of the call that `begin` started."""
-    while not RESULTS:
-        time.sleep(0.001)
-    return RESULTS.pop()
+def open_files() -> list[str]:
+    """Return what this process has open."""
+    folder = "/proc/self/fd"
+    files: list[str] = []
+    for number in os.listdir(folder):
+        try:
+            files.append(os.readlink(f"{folder}/{number}"))
+        except OSError:
+            continue
+    return sorted(files)
 
 
 def filled(function: str, handle: Any, structure: Any) -> Any:
@@ -66,14 +60,6 @@ def raw(function: str, handle: Any, structure: Any) -> None:
     result = getattr(pynvml.nvmlLib, function)(handle, ctypes.byref(structure))
     if result:
         raise pynvml.NVMLError(result)
-
-
-def placements(handle: Any, profile: int) -> list[tuple[int, int]]:
-    count = ctypes.c_uint()
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, None, ctypes.byref(count))
-    found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, found, ctypes.byref(count))
-    return [(item.start, item.size) for item in found]
 
 
 def create_at(handle: Any, profile: int, start: int, size: int) -> Any:
@@ -91,13 +77,6 @@ def create_all(handle: Any, profile: int) -> int:
     return 99
 
 
-def gpu_instances(handle: Any, profile: int) -> list[Any]:
-    count = ctypes.c_uint()
-    found = (pynvml.c_nvmlGpuInstance_t * 8)()
-    pynvml.nvmlDeviceGetGpuInstances(handle, profile, found, ctypes.byref(count))
-    return list(found[: count.value])
-
-
 def measure(first: Any, second: Any, metrics: list[int], version: int = 1) -> list[Any]:
     """Return the result and value of each metric between two samples."""
     request = pynvml.c_nvmlGpmMetricsGet_t(version, len(metrics), first, second)
@@ -107,20 +86,15 @@ def measure(first: Any, second: Any, metrics: list[int], version: int = 1) -> li
     return [(item.nvmlReturn, item.value) for item in request.metrics[: len(metrics)]]
 
 
-RESULTS: list[Any] = []
-
 OWN = {
     function.__name__: function
     for function in (
         use,
-        begin,
-        finish,
+        open_files,
         filled,
         raw,
-        placements,
         create_at,
         create_all,
-        gpu_instances,
         measure,
     )
 }

@@ -1,7 +1,8 @@
 """Partition GPUs through pynvml, and read how they are partitioned."""
 
+from libs.testing.nvml import Return
 from libs.testing.nvml.products import Product
-from tests.component.testing.nvml.client import Client
+from tests.component.testing.nvml.client import Client, Refused
 from tests.component.testing.nvml.client_process import Handle
 
 WHOLE = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
@@ -20,6 +21,17 @@ def partition(client: Client, gpu: Handle, product: Product, *names: str) -> lis
         client.nvmlGpuInstanceCreateComputeInstance(instance, WHOLE[int(name[0])])
         created.append(instance)
     return created
+
+
+def mig_devices(client: Client, gpu: Handle) -> list[Handle]:
+    """Return the MIG devices as clients enumerate them."""
+    found: list[Handle] = []
+    for index in range(client.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        try:
+            found.append(client.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))
+        except Refused as refusal:
+            assert refusal.code == Return.NOT_FOUND  # noqa: PT017
+    return found
 
 
 def layout(client: Client, instances: list[Handle]) -> list[tuple[int, int]]:

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from libs.kube.views import Pod
+from libs.kube.views.claims import ResourceClaim
 from services.driver.cluster.claim_notices import (
     SWITCHED_OFF,
     Notice,
-    ResourceClaim,
     notices,
 )
 

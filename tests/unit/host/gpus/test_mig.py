@@ -1,9 +1,10 @@
 """Names of MIG profiles."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from libs.host.gpus.mig import gigabytes, profile_name
-from libs.host.gpus.protocol import RawMig
 
 MIB = 1 << 20
 A100, H100, H200, B200 = (mib * MIB for mib in (40960, 81559, 143771, 183359))
@@ -27,9 +28,9 @@ def test_memory_is_rounded_half_up(memory: int, gpu: int, expected: int) -> None
     assert gigabytes(memory, gpu) == expected
 
 
-def device(**more: object) -> RawMig:
-    values = {"gpu_slices": 1, "compute_slices": 1, "memory_mib": 9984, "profile": 0, **more}
-    return RawMig(uuid=b"MIG-1", name=b"NVIDIA H100 80GB HBM3 MIG 2g.20gb", **values)  # pyright: ignore[reportArgumentType]
+def device(**more: object) -> Mapping[str, object]:
+    values = {"gpu_slices": 1, "compute_slices": 1, "memory_mib": 9984, "profile": 0}
+    return {"name": b"NVIDIA H100 80GB HBM3 MIG 2g.20gb", **values, **more}
 
 
 @pytest.mark.parametrize(
@@ -69,8 +70,7 @@ def test_a_part_of_a_gpu_instance_is_named_first() -> None:
     ],
 )
 def test_without_its_number_the_profile_is_that_of_the_name(name: bytes, expected: str) -> None:
-    raw = RawMig(uuid=b"MIG-1", name=name, gpu_slices=1, compute_slices=1, memory_mib=9984)
-    assert profile_name(raw, gpu_memory=H100) == expected
+    assert profile_name(device(name=name, profile=None), gpu_memory=H100) == expected
 
 
 @pytest.mark.parametrize("lacking", ["gpu_slices", "compute_slices", "memory_mib"])
@@ -78,5 +78,4 @@ def test_without_its_number_the_profile_is_that_of_the_name(name: bytes, expecte
 def test_without_its_size_the_profile_is_that_of_the_name(lacking: str, value: int | None) -> None:
     assert profile_name(device(**{lacking: value}), gpu_memory=H100) == "2g.20gb"
     assert profile_name(device(), gpu_memory=None) == "2g.20gb"
-    nameless = RawMig(uuid=b"MIG-1", name=b"")
-    assert profile_name(nameless, gpu_memory=H100) == ""
+    assert profile_name({}, gpu_memory=H100) == ""

@@ -2,11 +2,14 @@
 
 import pytest
 
+from libs.contracts.facts import Gpu, Mig
+from libs.contracts.gpus import RecoveryAction
 from libs.host.gpus.protocol import (
     LENGTH,
     MAX_FRAME,
     Describe,
     Described,
+    Description,
     Event,
     Failed,
     Frames,
@@ -15,8 +18,6 @@ from libs.host.gpus.protocol import (
     MalformedFrame,
     Open,
     Opened,
-    RawGpu,
-    RawMig,
     Request,
     Sample,
     Sampled,
@@ -24,13 +25,24 @@ from libs.host.gpus.protocol import (
     requests,
 )
 
+GPU = Gpu(
+    uuid="GPU-1",
+    index=0,
+    minor=-1,
+    pci="",
+    name="H100",
+    memory_mib=0,
+    mig_mode=True,
+    migs=(Mig(uuid="MIG-1", profile="", number=2),),
+    recovery=RecoveryAction("newer"),
+)
 REPLIES = [
-    Opened(1, b"580.95\xff", -1, 1 << 63),
-    Described(2, RawGpu(b"GPU-1", mig=(1, 0), migs=[RawMig(b"MIG-1", b"")], nvlinks=[1, 0])),
+    Opened(1, "580.95", "13.1", 1 << 63, {"version": "?"}),
+    Described(2, Description(GPU, {"name": "b'\\xff'"}, {"serial": 999})),
     Sampled(3, 1.5, {"energy": (1 << 64) - 1, "power": -1, "sm": 0.5}),
     Failed(4, 999, "why", 2),
     Event(5, 79, 2.5),
-    Linked(6, [b"00000000:07:00.0", b"\xff"]),
+    Linked(6, ("00000000:07:00.0",), {"NVLink": "b'\\xff'"}),
 ]
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from libs.contracts import telemetry
 from libs.contracts.facts import Gpu
+from libs.contracts.gpu_forms import Complaints
 from libs.contracts.telemetry import Batch, GpuSample
 from libs.host.gpus import readings
-from libs.host.gpus.clean import Complaints
 from libs.host.gpus.protocol import Sampled
 
 GPU = Gpu(uuid="GPU-1", index=2, minor=2, pci="00000000:41:00.0", name="", memory_mib=0)
@@ -22,7 +22,7 @@ def sample(
     values: dict[str, float], before: Sampled | None = None
 ) -> tuple[dict[str, Any], set[str]]:
     """Return what was read, and what was complained about."""
-    complaints = Complaints("GPU 2")
+    complaints = Complaints()
     found = readings.sample(GPU, Sampled(1, 100.0, values), before, complaints)
     fields = {
         name: getattr(found, name)
@@ -36,7 +36,7 @@ def sample(
     ("values", "expected"),
     [
         ({}, {}),
-        ({"temperature": 51}, {"temperature_c": 51}),
+        ({"temperature_c": 51}, {"temperature_c": 51}),
         ({"power_mw": 412_500}, {"power_w": 412.5}),
         ({"memory_free": (5 << 20) + 1}, {"framebuffer_free_mib": 5}),
         ({"graphics_active": 75.0}, {"graphics_active": 0.75}),
@@ -46,7 +46,7 @@ def sample(
         ({"pcie_tx_mib": NAN}, {}),
         ({"pcie_rx_kb": 7}, {"pcie_rx_bytes_per_s": 7000}),
         ({"performance_state": 32}, {}),
-        ({"energy": 7.0}, {"energy_mj": 7}),
+        ({"energy_mj": 7.0}, {"energy_mj": 7}),
     ],
 )
 def test_a_value_is_converted(values: dict[str, float], expected: dict[str, Any]) -> None:
@@ -56,14 +56,14 @@ def test_a_value_is_converted(values: dict[str, float], expected: dict[str, Any]
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("temperature", 201),
-        ("temperature", -1),
-        ("temperature", NAN),
-        ("memory_temperature", 0xFFFFFFFF),
+        ("temperature_c", 201),
+        ("temperature_c", -1),
+        ("temperature_c", NAN),
+        ("memory_temperature_c", 0xFFFFFFFF),
         ("gpu_utilization", 101),
         ("power_mw", 0xFFFFFFFF),
-        ("energy", (1 << 64) - 1),
-        ("energy", INFINITE),
+        ("energy_mj", (1 << 64) - 1),
+        ("energy_mj", INFINITE),
         ("memory_used", (1 << 64) - 1),
         ("sm_active", -0.5),
         ("sm_active", 102.0),
@@ -75,7 +75,7 @@ def test_a_value_is_converted(values: dict[str, float], expected: dict[str, Any]
     ],
 )
 def test_a_value_that_cannot_be_true_is_left_out_alone(name: str, value: float) -> None:
-    fields, complaints = sample({name: value, "sm_clock": 1980})
+    fields, complaints = sample({name: value, "sm_clock_mhz": 1980})
     assert fields == {"sm_clock_mhz": 1980}
     assert complaints == {name.removesuffix("_mib")}
 
@@ -101,13 +101,12 @@ def test_links_have_a_rate_between_two_measurements(
     before: Sampled | None, rate: int | None
 ) -> None:
     now = links(100.0, 20_000_000, 10_000_000)
-    found = readings.sample(GPU, now, before, Complaints(""))
+    found = readings.sample(GPU, now, before, Complaints())
     assert found.nvlink_mb_per_s == rate
 
 
 NAMES = sorted(
-    {name for name, _ in readings._INTEGERS.values()}  # pyright: ignore[reportPrivateUsage]
-    | {*readings._MEBIBYTES.values(), *readings._WATTS.values(), *readings._RATIOS}  # pyright: ignore[reportPrivateUsage]
+    {*readings.AS_READ, "memory_free", "memory_used", "memory_reserved", "sm_active", "power_mw"}
     | {"pcie_tx_mib", "pcie_rx_mib", "pcie_tx_kb", "nvlink_tx_kib", "nvlink_rx_kib"}
 )
 values = st.dictionaries(
@@ -119,7 +118,7 @@ values = st.dictionaries(
 def test_whatever_nvml_returns_can_be_sent(
     now: dict[str, float], before: dict[str, float], at: float
 ) -> None:
-    found = readings.sample(GPU, Sampled(2, at, now), Sampled(1, 1.0, before), Complaints(""))
+    found = readings.sample(GPU, Sampled(2, at, now), Sampled(1, 1.0, before), Complaints())
     batch = Batch(
         v=1,
         node="n",

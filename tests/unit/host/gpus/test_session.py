@@ -19,6 +19,7 @@ from libs.host.gpus.session import Session, Silent
 ROOT = Path(__file__).parents[4]
 SCRIPT = """
 import os, sys
+from libs.contracts.facts import Gpu
 from libs.host.gpus.protocol import *
 
 def send(*replies):
@@ -34,16 +35,17 @@ def read():
             return question
         send(Pong(question.id))
 
-def gpu(index, **more):
-    values = dict(uuid=b"GPU-%d" % index, pci=b"0000:%02x:00.0" % index, name=b"H", memory=1 << 30)
-    return RawGpu(**(values | more))
+def gpu(index, complaints={}, **more):
+    values = dict(uuid=f"GPU-{index}", index=index, minor=index, pci=f"0000:{index:02x}:00.0")
+    gpu = Gpu(**(values | dict(name="H", memory_mib=1024) | more))
+    return Description(gpu, complaints)
 
-def answer(question, **more):
+def answer(question, complaints={}, **more):
     if isinstance(question, Describe | DescribeAnew):
-        send(Described(question.id, gpu(question.gpu, **more)))
+        send(Described(question.id, gpu(question.gpu, complaints, **more)))
     else:
-        described = gpu(question.gpu, **more) if question.describes else None
-        send(Sampled(question.id, 1.0, {"temperature": 40}, [], described))
+        described = gpu(question.gpu, complaints, **more) if question.describes else None
+        send(Sampled(question.id, 1.0, {"temperature_c": 40}, [], described))
 
 """
 LONG = 60.0
@@ -70,7 +72,7 @@ def start() -> Iterator[Start]:
         """A GPU that misses its first deadline is hung at once, unless `hung` says otherwise."""
         process = NvmlProcess("", command=(sys.executable, "-c", SCRIPT + body))
         processes.append(process)
-        opened = Opened(0, b"580.95.05", 13010, count)
+        opened = Opened(0, "580.95.05", "13.1", count)
         deadlines = Deadlines(
             first=seconds if first is None else first,
             answer=seconds,
@@ -104,7 +106,7 @@ def test_a_driver_without_gpus_is_asked_nothing(start: Start, count: int) -> Non
 
 
 def test_the_same_complaint_is_logged_once(start: Start) -> None:
-    session = start("while True: answer(read(), name=b'\\xff', minor=-1)")
+    session = start("while True: answer(read(), {'minor': '-1', 'name': '?'})")
     with capture_logs() as logs:
         for _ in range(3):
             session.describe()
@@ -125,7 +127,7 @@ for number in range(100):
         continue
     answer(question)
     if number == 5:
-        answer(slow[0], uuid=b"GPU-of-an-old-answer")
+        answer(slow[0], uuid="GPU-of-an-old-answer")
 """
 
 
@@ -233,7 +235,7 @@ def test_before_any_gpu_answered_a_process_that_does_not_run_is_no_fault_of_a_gp
 COUNTS = """
 for number in range(100):
     question = read()
-    answer(question, serial=b"%d" % number)
+    answer(question, serial=str(number))
 """
 
 
@@ -269,9 +271,7 @@ def test_a_driver_that_hangs_for_all_is_found_in_the_sweep_in_which_one_still_an
 
 
 def test_a_gpu_that_says_the_same_is_described_the_same_and_a_change_is_seen(start: Start) -> None:
-    session = start(
-        "answer(read()); answer(read(), name=b'X')\nwhile True: answer(read())", count=1
-    )
+    session = start("answer(read()); answer(read(), name='X')\nwhile True: answer(read())", count=1)
     assert [session.describe()[0].name for _ in range(4)] == ["H", "X", "H", "H"]
 
 
@@ -285,7 +285,7 @@ def test_no_answer_at_all_is_silence(start: Start) -> None:
 
 def test_answers_to_questions_that_nobody_asked_change_nothing(start: Start) -> None:
     session = start(
-        "send(Described(999, gpu(0, uuid=b'GPU-x')), Failed(998, 15))\nwhile True: answer(read())"
+        "send(Described(999, gpu(0, uuid='GPU-x')), Failed(998, 15))\nwhile True: answer(read())"
     )
     assert [gpu.uuid for gpu in session.describe()] == ["GPU-0", "GPU-1"]
 

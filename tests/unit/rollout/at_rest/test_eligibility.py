@@ -9,7 +9,6 @@ from libs.contracts.commands import PreflightCheck
 from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, NodeRequest, Operation, WaitCode
 from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Wait
 from libs.rollout.eligibility import is_broken
 from libs.rollout.preflight_check import build_check, needs_preflight
@@ -31,10 +30,12 @@ from tests.unit.rollout.builders import (
     label_of,
     lease,
     node,
+    node_case,
     on_host,
     pool,
     record,
     required,
+    step_at_rest,
     with_build,
     with_record,
     without_component,
@@ -277,7 +278,7 @@ def test_which_pods_a_preflight_counts_as_removed(
 ) -> None:
     workload = replace(WorkloadPod(namespace="ml", name="w", uid="uid-w"), **pod)
     view = required(pods=(workload,), driver_pods=())
-    asked = build_check(view, pool(upgrade=upgrade), build())
+    asked = build_check(node_case(view, pool(upgrade=upgrade)), build())
     assert asked.removes_pods == (("uid-w",) if goes else ())
 
 

@@ -4,7 +4,6 @@ from msgspec.structs import replace
 
 from libs.contracts.gpus import GpuIdentity
 from libs.contracts.node import Operation, WaitCode
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decide import decide
 from libs.rollout.decision import Candidate
 from libs.rollout.failed_gpus import failed_before
@@ -17,6 +16,7 @@ from tests.unit.rollout.builders import (
     instant,
     pool,
     required,
+    step_at_rest,
     with_record,
 )
 from tests.unit.rollout.outcomes import wait_of

@@ -7,7 +7,6 @@ from libs.contracts.facts import Gate
 from libs.contracts.node import Operation
 from libs.contracts.reports import Evidence
 from libs.policy.kinds.strategy import StrategySpec
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Step, Wait, WriteNode
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
@@ -25,6 +24,7 @@ from tests.unit.rollout.builders import (
     instant,
     label_of,
     pool,
+    step_at_rest,
     with_build,
     with_record,
 )

@@ -10,7 +10,6 @@ from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.contracts.reports import PodUse, Usage
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.wanted import InstallMethod
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
 from libs.rollout.eligibility import choose_operation, is_restart_only
 from libs.rollout.views.machine import DriverPod, WorkloadPod
@@ -31,10 +30,12 @@ from tests.unit.rollout.builders import (
     instant,
     label_of,
     node,
+    node_case,
     on_host,
     pool,
     record,
     required,
+    step_at_rest,
     with_build,
     with_record,
 )
@@ -226,10 +227,7 @@ def test_a_driver_of_ours_is_removed_where_drivers_are_pre_installed(
 ) -> None:
     view = done(driver_label=label, loaded=loaded, driver_pods=pods)
     pre_installed_pool = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert (
-        choose_operation(view, record_of(view), pre_installed_pool, build(NEW), instant())
-        is expected
-    )
+    assert choose_operation(node_case(view, pre_installed_pool), build(NEW)) is expected
 
 
 @pytest.mark.parametrize(("digest", "restart_only"), [("sha256:1", True), ("", False)])
@@ -237,9 +235,9 @@ def test_an_unknown_digest_is_never_the_same_installation(
     digest: str, *, restart_only: bool
 ) -> None:
     view = required(driver_pods=(driver_pod(OLD, install_digest=digest),))
-    assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is restart_only
+    assert is_restart_only(node_case(view), build(NEW, install_digest=digest)) is restart_only
     unasked = with_record(view, asked=False)
-    assert not is_restart_only(unasked, record_of(unasked), build(OLD, install_digest=digest))
+    assert not is_restart_only(node_case(unasked), build(OLD, install_digest=digest))
 
 
 def test_a_foreign_state_without_a_policy_is_a_wait() -> None:

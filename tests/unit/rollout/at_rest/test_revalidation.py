@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.policy.wanted import InstallMethod
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Wait, WriteNode
 from libs.rollout.limits import DRIVER_START
 from libs.rollout.views.node import NodeView
@@ -26,6 +25,7 @@ from tests.unit.rollout.builders import (
     label_of,
     on_host,
     pool,
+    step_at_rest,
     with_record,
 )
 from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of

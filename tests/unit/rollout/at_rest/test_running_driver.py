@@ -9,7 +9,6 @@ from libs.contracts.commands import Idle, Proven
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import LeaseOwner, NodeRecord, Operation, WaitCode
 from libs.policy.wanted import InstallMethod
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Step, Wait
 from libs.rollout.node_driver import (
     DriverRun,
@@ -38,10 +37,12 @@ from tests.unit.rollout.builders import (
     label_of,
     lease,
     node,
+    node_case,
     on_host,
     pool,
     record,
     required,
+    step_at_rest,
     with_build,
     with_record,
 )
@@ -326,12 +327,12 @@ def test_a_joining_node_waits_for_an_unsettled_last_good_target(
     readiness: Readiness, expected: str
 ) -> None:
     pool_view = with_build(pool(constraints={"last_good": OLD}), OLD, readiness=readiness)
-    assert target_of(node(), None, pool_view) == expected
+    assert target_of(node_case(node(), pool_view)) == expected
 
 
 def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
     pool_view = replace(pool(constraints={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
-    assert target_of(node(), None, pool_view) == NEW
+    assert target_of(node_case(node(), pool_view)) == NEW
 
 
 @pytest.mark.parametrize(
@@ -340,7 +341,7 @@ def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
 def test_a_missing_target_reports_why_nothing_is_wanted(
     held: tuple[str, ...], expected: str
 ) -> None:
-    goal = wait_of(goal_of(node(), replace(pool(), errors=held), "", instant()))
+    goal = wait_of(goal_of(node_case(node(), replace(pool(), errors=held)), ""))
     assert goal.code is WaitCode.TARGET_MISSING
     assert expected in goal.detail
 
@@ -350,4 +351,4 @@ def test_a_missing_target_reports_why_nothing_is_wanted(
 )
 def test_a_missing_build_reports_its_detail(detail: str, expected: str) -> None:
     pool_view = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
-    assert expected in wait_of(goal_of(node(), pool_view, NEW, instant())).detail
+    assert expected in wait_of(goal_of(node_case(node(), pool_view), NEW)).detail

@@ -9,7 +9,6 @@ from libs.contracts.facts import Gate
 from libs.contracts.node import LeaseOwner, NodeLease, Operation, UpgradeState
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
-from libs.rollout.node_writes import current_record
 from libs.rollout.pool.contribution import UNREPORTED, counts_for_base, unavailable_reason
 from libs.rollout.pool.evaluation import unavailable_limit
 from libs.rollout.views.node import MalformedAnnotation, NodeView
@@ -38,7 +37,7 @@ def bare(label: str = "", **changes: Any) -> NodeView:
 
 
 def reason(node: NodeView) -> str:
-    return unavailable_reason(node, current_record(node))
+    return unavailable_reason(node, node.current_record)
 
 
 WAITS = UpgradeState.WAIT_FOR_JOBS_REQUIRED
@@ -147,7 +146,7 @@ def test_the_limit(most: int | str, base: int, present: int, counted: int, expec
     ],
 )
 def test_a_joined_node_enters_the_base_when_it_is_done(given: NodeView, expected: bool) -> None:
-    assert counts_for_base(given, current_record(given)) is expected
+    assert counts_for_base(given, given.current_record) is expected
 
 
 # The budget table of the GPU Operator, on a proven target.

@@ -10,7 +10,6 @@ from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, LeaseOwner, NodeRequest, Operation
 from libs.contracts.rollout import InFlight
 from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import (
     Candidate,
     NodeApplyConfiguration,
@@ -20,8 +19,6 @@ from libs.rollout.decision import (
     Wait,
     WriteNode,
 )
-from libs.rollout.edits import handle_edits
-from libs.rollout.in_flight.start import begin
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
@@ -34,14 +31,17 @@ from tests.unit.rollout.builders import (
     POOL,
     TOKEN,
     apply_step,
+    begin,
     command,
     component,
+    handle_edits,
     idle_components,
     instant,
     label_of,
     lease,
     node,
     pool,
+    step_at_rest,
 )
 from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 

@@ -4,10 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import Operation, UpgradeState
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Notice, NoticeKind, Step, WriteNode
-from libs.rollout.edits import handle_edits
-from libs.rollout.node_writes import current_record
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
@@ -21,11 +18,13 @@ from tests.unit.rollout.builders import (
     driver_pod,
     evidence,
     failed,
+    handle_edits,
     in_flight_node,
     instant,
     label_of,
     pool,
     required,
+    step_at_rest,
     with_record,
 )
 from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
@@ -104,7 +103,7 @@ def test_a_new_target_ends_the_back_off() -> None:
 
 def test_the_back_off_doubles_where_one_was_recorded() -> None:
     view = done()
-    record = current_record(view)
+    record = view.current_record
     assert record is not None
     node = edited(replace(view, record=replace(record, back_off_seconds=4 * HOUR)), "")
     next_record = write(handle_edits(node, pool(), instant())).applied.record
@@ -157,7 +156,7 @@ def test_where_a_label_edit_changes_nothing(case: str) -> None:
 @pytest.mark.parametrize("label", ["", label_of(OLD)], ids=["stripped", "back to the old one"])
 def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: str) -> None:
     node = edited(in_flight_node(state, record={"evidence": evidence(NEW)}), label)
-    old_record = current_record(node)
+    old_record = node.current_record
     assert old_record is not None
     step = handle_edits(node, pool(), instant())
     applied = write(step).applied

@@ -16,7 +16,6 @@ from libs.contracts.node import (
 )
 from libs.contracts.reports import Progress
 from libs.contracts.rollout import InFlight
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import (
     Candidate,
     NodeApplyConfiguration,
@@ -27,7 +26,6 @@ from libs.rollout.decision import (
     WriteNode,
     WriteSlot,
 )
-from libs.rollout.edits import handle_edits
 from libs.rollout.lost_record import highest_token
 from libs.rollout.views.machine import Component
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
@@ -48,14 +46,17 @@ from tests.unit.rollout.builders import (
     ended,
     failed,
     granted,
+    handle_edits,
     in_flight_node,
     instant,
     label_of,
     lease,
     node,
+    node_case,
     pool,
     record,
     required,
+    step_at_rest,
 )
 from tests.unit.rollout.edits.test_requests import with_request
 from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
@@ -534,8 +535,8 @@ def test_a_report_or_slot_with_the_granted_token_shows_a_lost_record(
 def test_tokens_of_an_earlier_node_do_not_count() -> None:
     part = component(command(Idle(), order=(TOKEN, 1)), highest_order=Order(0, 0))
     view = done(components={"driver": part})
-    assert highest_token(view, pool()) == TOKEN
-    assert highest_token(replace(view, uid="uid-new"), pool()) == 0
+    assert highest_token(node_case(view)) == TOKEN
+    assert highest_token(node_case(replace(view, uid="uid-new"))) == 0
 
 
 @pytest.mark.parametrize(

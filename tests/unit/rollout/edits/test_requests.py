@@ -11,7 +11,6 @@ from libs.contracts.node import (
     REQUESTED_ANNOTATION,
     NodeRequest,
 )
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import (
     Candidate,
     NodeApplyConfiguration,
@@ -20,8 +19,6 @@ from libs.rollout.decision import (
     Step,
     WriteNode,
 )
-from libs.rollout.edits import handle_edits
-from libs.rollout.node_writes import current_record
 from libs.rollout.requests import consume_requests
 from libs.rollout.views.node import NodeField, NodeView
 from tests.unit.rollout.builders import (
@@ -32,12 +29,14 @@ from tests.unit.rollout.builders import (
     apply_step,
     done,
     failed,
+    handle_edits,
     in_flight_node,
     instant,
     label_of,
     node,
     pool,
     required,
+    step_at_rest,
 )
 from tests.unit.rollout.outcomes import step_of
 
@@ -74,7 +73,7 @@ def test_a_needless_request_is_removed_without_other_changes(case: str) -> None:
     result = NEEDLESS[case]
     write, note = consumed(result)
     assert write.applied.cleared == (REQUEST_ANNOTATION,)
-    assert write.applied.record == current_record(result)
+    assert write.applied.record == result.current_record
     assert write.applied.lease == result.lease
     assert (write.applied.state, write.applied.driver_label) == (result.state, result.driver_label)
     assert write.applied.unschedulable is (True if result.cordoned else None)

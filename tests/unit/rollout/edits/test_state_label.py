@@ -14,10 +14,7 @@ from libs.contracts.node import (
     Operation,
     UpgradeState,
 )
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Notice, NoticeKind, Step, Wait, WriteNode
-from libs.rollout.edits import handle_edits
-from libs.rollout.node_writes import current_record
 from libs.rollout.views.node import NodeField, NodeView
 from tests.unit.rollout.builders import (
     NEW,
@@ -29,12 +26,14 @@ from tests.unit.rollout.builders import (
     done,
     evidence,
     failed,
+    handle_edits,
     in_flight_node,
     instant,
     label_of,
     lease,
     pool,
     required,
+    step_at_rest,
 )
 from tests.unit.rollout.edits.test_driver_label import edited as label_edited
 from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
@@ -101,7 +100,7 @@ def test_a_requested_retry_is_done_despite_matching_evidence() -> None:
 
 def test_a_retry_ends_back_off_and_restarts() -> None:
     view = done()
-    record = current_record(view)
+    record = view.current_record
     assert record is not None
     burdened = replace(
         record, back_off_until=NOW + 9, back_off_seconds=600.0, restarts=(NOW,), edits=1
@@ -142,7 +141,7 @@ OTHER = [
 def test_any_other_edit_is_reverted_once_and_reported(
     name: str, node: NodeView, state: str
 ) -> None:
-    old_record = current_record(node)
+    old_record = node.current_record
     assert old_record is not None
     touched = edited(node, state)
     step = handle_edits(touched, pool(), instant())
@@ -170,7 +169,7 @@ def test_a_removed_label_has_no_known_manager() -> None:
 
 def test_a_stamp_keeps_the_edit_count() -> None:
     view = done(target=OLD)
-    record = current_record(view)
+    record = view.current_record
     assert record is not None
     step = step_at_rest(replace(view, record=replace(record, edits=1)), pool(), instant())
     stamped = write(step).applied.record
@@ -180,7 +179,7 @@ def test_a_stamp_keeps_the_edit_count() -> None:
 
 def test_a_retry_is_accepted_after_two_edits() -> None:
     view = failed()
-    record = current_record(view)
+    record = view.current_record
     assert record is not None
     edited_twice = replace(view, record=replace(record, edits=1))
     assert isinstance(handle_edits(edited(edited_twice, "upgrade-done"), pool(), instant()), Wait)

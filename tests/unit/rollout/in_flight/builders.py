@@ -6,7 +6,6 @@ from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.rollout.decision import NodeOutcome
-from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -19,6 +18,7 @@ from tests.unit.rollout.builders import (
     granted,
     instant,
     pool,
+    step_in_flight,
 )
 from tests.unit.rollout.in_flight.step_runner import TOKEN, in_flight, run_step, with_results
 from tests.unit.rollout.outcomes import record_in, slot_writes, step_of

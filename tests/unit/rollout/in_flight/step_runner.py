@@ -13,7 +13,6 @@ from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.reports import Progress
 from libs.rollout.decision import Candidate, DeleteDriverPod, EvictPods, Step, WriteNode, WriteSlot
-from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import Component, DriverPod, EvictionExemption, PodEviction
 from libs.rollout.views.node import NodeView
@@ -29,6 +28,7 @@ from tests.unit.rollout.builders import (
     instant,
     lease,
     slot_in,
+    step_in_flight,
 )
 
 TOKEN = 8

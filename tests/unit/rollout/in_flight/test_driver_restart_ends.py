@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import Operation, WaitCode
-from libs.ctl.node_rows import DriverState, driver_state
+from libs.fleet.node import DriverState, driver_state
 from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView

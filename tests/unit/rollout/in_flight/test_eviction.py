@@ -10,12 +10,19 @@ from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, WaitForCompletion
 from libs.rollout.decision import EvictPods, NodeOutcome, NoticeKind, PodRef
-from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.machine import EvictionExemption, PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import ITSELF
-from tests.unit.rollout.builders import NOW, granted, instant, lease, pool, with_record
+from tests.unit.rollout.builders import (
+    NOW,
+    granted,
+    instant,
+    lease,
+    pool,
+    step_in_flight,
+    with_record,
+)
 from tests.unit.rollout.in_flight.step_runner import TOKEN, in_flight, run_step
 from tests.unit.rollout.outcomes import (
     node_write,

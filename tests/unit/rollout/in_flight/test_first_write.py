@@ -22,7 +22,6 @@ from libs.contracts.node import (
 from libs.policy.kinds.upgrade_policy import WaitForCompletion
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, NoticeKind
-from libs.rollout.in_flight.start import begin
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
@@ -32,6 +31,7 @@ from tests.unit.rollout.builders import (
     OLD,
     OPERATOR,
     PERSON,
+    begin,
     done,
     evidence,
     failed,

@@ -9,7 +9,6 @@ from libs.contracts.commands import Idle, Order, Quiesce, Swap, Validate
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome
-from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
@@ -25,6 +24,7 @@ from tests.unit.rollout.builders import (
     label_of,
     pool,
     slot_in,
+    step_in_flight,
     with_build,
     with_record,
     without_component,

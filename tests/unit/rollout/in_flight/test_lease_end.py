@@ -14,10 +14,9 @@ from libs.contracts.node import (
     UpgradeState,
     WaitCode,
 )
+from libs.rollout.cordons import cordon_at_release
 from libs.rollout.decision import EvictPods, NodeOutcome, Wait, WriteNode, WriteSlot
 from libs.rollout.in_flight.in_flight_node import recheck_at
-from libs.rollout.in_flight.step import step_in_flight
-from libs.rollout.node_writes import cordon_at_release
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeField, NodeView
 from tests.unit.rollout.builders import (
@@ -33,6 +32,7 @@ from tests.unit.rollout.builders import (
     instant,
     pool,
     required,
+    step_in_flight,
     with_record,
     without_component,
 )

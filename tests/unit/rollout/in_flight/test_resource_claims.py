@@ -7,12 +7,11 @@ import pytest
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout
 from libs.policy.kinds.upgrade_policy import Drain
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Wait
 from libs.rollout.node_driver import is_occupied
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.node import NodeView
-from tests.unit.rollout.builders import NOW, instant, node, pool, required
+from tests.unit.rollout.builders import NOW, instant, node, pool, required, step_at_rest
 from tests.unit.rollout.in_flight.test_eviction import evicted, evicting, outcome_of, work
 from tests.unit.rollout.outcomes import record_in, step_of, wait_of
 

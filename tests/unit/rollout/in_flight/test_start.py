@@ -9,7 +9,6 @@ from libs.contracts.commands import Idle, Order, Quiesce
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.rollout.in_flight.start import old_driver_pod, safe_load_to_clear
-from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.builders import (
@@ -26,6 +25,7 @@ from tests.unit.rollout.builders import (
     label_of,
     pool,
     slot_in,
+    step_in_flight,
     with_build,
 )
 from tests.unit.rollout.in_flight.builders import QUIET, WAITS_AT_GATE, outcome_of, restarting

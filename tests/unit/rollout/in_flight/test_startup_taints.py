@@ -10,7 +10,7 @@ from libs.rollout.in_flight.in_flight_node import in_flight_node
 from libs.rollout.in_flight.lease_end import fail, release
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
-from tests.unit.rollout.builders import instant, node, pool, required
+from tests.unit.rollout.builders import node, node_case, pool, required
 from tests.unit.rollout.in_flight.step_runner import in_flight
 from tests.unit.rollout.in_flight.test_whole_upgrades import all_writes
 
@@ -95,7 +95,7 @@ def test_neither_a_failure_nor_a_release_removes_it(state: UpgradeState) -> None
     view = tainted(in_flight(state))
     assert isinstance(view.record, NodeRecord)
     assert isinstance(view.lease, NodeLease)
-    f = in_flight_node(view, with_startup_taint(), view.record, view.lease, instant())
+    f = in_flight_node(node_case(view, with_startup_taint()), view.record, view.lease)
     for ended in (fail(f, "test"), release(f, "test", back_off=False)):
         assert isinstance(ended, Step)
         assert set(taint_writes([ended])) <= {None}

@@ -10,7 +10,7 @@ from libs.contracts.commands import Idle, Order, Proven, Quiesce, Swap, Validate
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Resource, ValidationStep
-from libs.ctl.node_rows import DriverState, driver_state
+from libs.fleet.node import DriverState, driver_state
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
 from libs.rollout.views.fleet import SourceState

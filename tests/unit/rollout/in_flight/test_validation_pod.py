@@ -7,12 +7,20 @@ from msgspec.structs import replace
 from libs.contracts.commands import Validate
 from libs.contracts.node import NodeRecord, UpgradeState, ValidationPod, WaitCode
 from libs.contracts.reports import Resource
-from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import NodeOutcome, Step
 from libs.rollout.limits import RUNTIME_REPORT
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
-from tests.unit.rollout.builders import NEW, NOW, done, granted, instant, pool, with_record
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    done,
+    granted,
+    instant,
+    pool,
+    step_at_rest,
+    with_record,
+)
 from tests.unit.rollout.in_flight.builders import outcome_of
 from tests.unit.rollout.in_flight.step_runner import TOKEN, run_step, with_beats
 from tests.unit.rollout.in_flight.test_validation import END, failing_with, proven

@@ -10,7 +10,6 @@ from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.policy.kinds.upgrade_policy import Drain, WaitForCompletion
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, DeleteDriverPod, Step, WriteNode, WriteSlot
-from libs.rollout.in_flight.start import begin
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -18,6 +17,7 @@ from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
+    begin,
     done,
     failed,
     granted,

@@ -85,7 +85,7 @@ def test_one_of_each_kind_names_both() -> None:
 def test_one_gpu_must_work() -> None:
     found = check(*LOST, before=BY_UUID)
     assert found.problem.startswith("no GPU works, so nothing proves the driver: 0 of 4 GPUs work;")
-    assert found.problem.endswith("; 1 more")
+    assert found.problem.endswith("; and 1 more")
     assert check(devices=[]).problem == "the driver has no GPU: see the kernel log"
 
 

@@ -12,7 +12,6 @@ from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.rollout import InFlight, Release, RolloutSpec
 from libs.rollout.decide import decide
 from libs.rollout.decision import AskPreflight, Decision, Step, WriteNode, WriteRollout, WriteSlot
-from libs.rollout.node_writes import upgrade_lease
 from libs.rollout.pool.contribution import UNBEGUN_SECONDS
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
@@ -265,7 +264,7 @@ def in_flight_uids(state: ModelState, target: str) -> set[str]:
 
 def _ends(state: ModelState) -> Iterator[Move]:
     for name, node in state.nodes.items():
-        record, lease = node.record, upgrade_lease(node)
+        record, lease = node.record, node.upgrade_lease
         if not isinstance(record, NodeRecord):
             continue
         if lease is None:

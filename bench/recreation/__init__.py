@@ -1,1 +1,0 @@
-"""The incumbent's upgrade rules, written again in Python from its source, for simulations."""

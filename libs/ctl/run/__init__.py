@@ -1,1 +1,0 @@
-"""Carry out the verbs: collect or decide, then show or write."""
