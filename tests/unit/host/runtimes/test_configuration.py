@@ -11,6 +11,7 @@ from libs.host.runtimes.configuration import Wanted
 from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN
 from libs.host.tree import Tree
 from tests.unit.host.builders import put, tree
+from tests.unit.host.killable_tree import KillableTree, Killed
 from tests.unit.host.runtimes.test_containerd import PEOPLES
 
 CRUN = """
@@ -19,33 +20,6 @@ runtime_type = "io.containerd.runc.v2"
 """
 REGISTRY = "/etc/containerd/more/10-registry.toml"
 THEIRS = f'imports = ["{REGISTRY}", "conf.d/*.conf"]\n{PEOPLES}'
-
-
-class Killed(Exception):
-    """The process ends here."""
-
-
-class KillableTree(Tree):
-    """Ends the process at one of its writes; what it had written stays."""
-
-    def __init__(self, root: Path, *, at: int) -> None:
-        super().__init__(root)
-        self._left = at
-
-    def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, owner: tuple[int, int] | None = None
-    ) -> None:
-        self._step()
-        super().write(path, data, mode=mode, owner=owner)
-
-    def append(self, path: str, data: bytes, *, after: int) -> None:
-        self._step()
-        super().append(path, data, after=after)
-
-    def _step(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise Killed
 
 
 def install(here: Tree) -> bool:
