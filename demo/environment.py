@@ -110,7 +110,11 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
         await self.start_sign_in(admin)
 
     async def start_sign_in(self, admin: DemoAdmin) -> None:
-        """Start sign-in, and give services and people their tokens: their accounts exist."""
+        """Start sign-in, and give services and people their tokens.
+
+        Their accounts must exist, for a token is an account's. It is ready before any token is
+        given out: a client that asks a server without sign-in waits for ten seconds.
+        """
         await self._start_program(SIGN_IN, **self.sign_in.files)
         await self.processes.wait_ready(SIGN_IN.writer)
         for service in SERVICES:
@@ -204,6 +208,9 @@ async def demo_environment(
     is_real: bool = False,
 ) -> AsyncGenerator[DemoEnvironment]:
     """Start bus and cluster; at the end leave no process, port or file behind.
+
+    The folder is entered first, so that it is removed last: processes write into it until they end.
+    The processes are entered after NATS, so that none of them sees it go.
 
     `is_real`: with the control plane of `make kube`.
     """

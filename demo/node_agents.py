@@ -6,15 +6,15 @@ any more.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from importlib.metadata import version
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from libs.bus.agent import AgentSettings
-from libs.bus.journal import FileJournal, Journal
+from libs.bus.journal import FileJournal
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity, Writer
 from libs.host.machine import Machine as Host
@@ -30,6 +30,7 @@ from libs.testing.cluster.kubelet.container import KILLED, ContainerInstance, Pr
 from libs.testing.cluster.views import EnvVar, Pod
 from libs.testing.machines.agent_process import AgentKilled
 from libs.testing.machines.machine import SimulatedMachine
+from services.agent_frame import Given
 from services.discovery.node import agent as discovery
 from services.driver.node import agent as driver
 from services.driver.node.agent import DriverAgentSettings
@@ -46,19 +47,8 @@ ServePages = Callable[[telemetry.Pages], AbstractAsyncContextManager[None]]
 """Serve the pages of an agent for as long as its service lives."""
 
 
-class AgentProgram(Protocol):
-    """The `run` of an agent."""
-
-    async def __call__(
-        self,
-        settings: Any,
-        *,
-        bus: Bus,
-        host: Host,
-        journal: Journal,
-        env: Env,
-        service: Service,
-    ) -> telemetry.Pages | None: ...
+AgentProgram = Callable[[Any, Given], Coroutine[Any, Any, telemetry.Pages | None]]
+"""The `run` of an agent."""
 
 
 class AgentKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,14 +178,9 @@ class AgentContainer:
                     ids=SeededIds(agent_random),
                     metrics=Metrics(version=version("sluice")),
                 )
-                pages = await self._kind.run(
-                    settings,
-                    bus=bus,
-                    host=host,
-                    journal=FileJournal(path, run=host.offload.run),
-                    env=env,
-                    service=service,
-                )
+                journal = FileJournal(path, run=host.offload.run)
+                given = Given(bus=bus, host=host, journal=journal, env=env, service=service)
+                pages = await self._kind.run(settings, given)
                 if pages is not None and environment.serve_pages is not None:
                     await service.enter("pages", environment.serve_pages(pages))
 

@@ -6,52 +6,29 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from demo.admin import WORKLOADS
 from demo.fleet import Fleet
-from demo.objects import (
-    DAEMON_SETS,
-    DRIVERS,
-    NODES,
-    PODS,
-    ROLLOUTS,
-    DriverDaemonSet,
-    DriverSpec,
-    WatchedPod,
-)
+from demo.objects import DRIVERS, PODS, DriverSpec, WatchedPod
 from demo.paths import NAMESPACE
-from libs.contracts.events import Event, WaitEvent
-from libs.contracts.message import MalformedMessage
-from libs.contracts.node import (
-    DRIVER_LABEL,
-    LEASE_ANNOTATION,
-    MANAGER,
-    SKIP_LABEL,
-    STATE_LABEL,
-    WaitCode,
-)
+from libs.contracts.events import Event
+from libs.contracts.node import DRIVER_LABEL, WaitCode
 from libs.contracts.rollout import RolloutSpec, RolloutStatus
+from libs.ctl.cordons import SLUICE, cordoned_by
+from libs.ctl.observe.objects import DAEMON_SETS
+from libs.ctl.versions import version_in_image, versions_of
+from libs.fleet.node import FollowedNode
+from libs.fleet.pools import ROLLOUTS
+from libs.fleet.state import FleetState
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
+from libs.kube.resources import NODES
 from libs.kube.views import ManagedFields, Node, OwnerReference
-from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION
+from libs.policy.render.rendered import POOL_ANNOTATION
 from libs.runtime.env import Env
-
-_CORDON: Final = "f:unschedulable"
-
-
-class SeenNode(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    pool: str
-    """The name of its pool."""
-    state: str = ""
-    cordoned_by: tuple[str, ...] = ()
-    """The managers, beside Sluice, that own the cordon."""
-    is_skipped: bool = False
-    lease_of_person: bool = False
 
 
 class SeenPool(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,13 +73,12 @@ class DriverExit(msgspec.Struct, frozen=True, kw_only=True):
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of the fleet."""
 
-    nodes: Mapping[str, SeenNode] = {}
+    nodes: Mapping[str, FollowedNode] = {}
+    """By name; `cordoned` by others than Sluice, and `pool` is the name of its NVIDIADriver."""
     pools: Mapping[str, SeenPool] = {}
     """By name."""
     pods: tuple[SeenPod, ...] = ()
     exits: tuple[DriverExit, ...] = ()
-    waits: Mapping[str, WaitCode] = {}
-    """Why nodes wait, by node."""
     drivers: Mapping[tuple[str, str], str] = {}
     """Driver labels by pool and version."""
 
@@ -116,7 +92,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     def waits_for(self, code: WaitCode, workload: str) -> bool:
         """Whether a node with this workload waits for this."""
-        return any(self.waits.get(node) == code for node in self.nodes_of(workload))
+        nodes = [self.nodes[name] for name in self.nodes_of(workload) if name in self.nodes]
+        return any(node.wait is not None and node.wait.code is code for node in nodes)
 
 
 class FleetObserver:
@@ -124,16 +101,17 @@ class FleetObserver:
 
     def __init__(self, fleet: Fleet, kube: Kube, *, env: Env) -> None:
         self._fleet = fleet
-        self._pool_of = fleet.pool_of
+        self._state = FleetState()
         self._nodes = Cache(kube, NODES, env=env)
+        self._nodes.on_change(self._node_changed)
         self._policies = Cache(kube, DRIVERS, env=env)
         self._rollouts = Cache(kube, ROLLOUTS, env=env)
+        self._rollouts.on_change(self._state.rollout_changed)
         self._workloads = Cache(kube, PODS, env=env, namespace=WORKLOADS)
         self._driver_pods = Cache(kube, PODS, env=env, namespace=NAMESPACE, labels=DRIVER_LABEL)
         self._daemon_sets = Cache(
             kube, DAEMON_SETS, env=env, namespace=NAMESPACE, labels=DRIVER_LABEL
         )
-        self._waits: dict[str, WaitCode] = {}
 
     @asynccontextmanager
     async def followed(self) -> AsyncGenerator[None]:
@@ -158,56 +136,38 @@ class FleetObserver:
 
     def event_seen(self, event: Event) -> None:
         """Note why a node waits."""
-        try:
-            body = event.open()
-        except MalformedMessage:
-            return
-        if isinstance(body, WaitEvent) and body.code is not None:
-            self._waits[event.node] = body.code
-        elif isinstance(body, WaitEvent):
-            self._waits.pop(event.node, None)
+        self._state.event_received(event)
 
-    def versions(self) -> dict[str, str]:
+    def versions(self) -> Mapping[str, str]:
         """Return the driver versions that targets and driver labels stand for."""
-        versions = {
-            digest: _version(each)
-            for each in self._daemon_sets
-            for digest in (
-                each.metadata.labels.get(DRIVER_LABEL, ""),
-                each.metadata.annotations.get(TARGET_ANNOTATION, ""),
-            )
-        }
-        named = {each.status.target: each.status.version for each in self._rollouts}
-        found = versions | {target: version for target, version in named.items() if version}
-        return {digest: version for digest, version in found.items() if digest and version}
+        self._state.versions_found(versions_of((), self._daemon_sets))
+        return self._state.versions
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        self._state.node_changed(old and old.metadata, new and new.metadata)
+        if new is not None:
+            author = cordoned_by(new)
+            cordoned = author is not None and author != SLUICE
+            self._state.cordon_changed(new.metadata.name, cordoned=cordoned)
 
     def observed(self) -> Observed:
+        pool_of = self._fleet.pool_of
         names = {pool.key: pool.name for pool in self._fleet.pools}
         return Observed(
-            nodes={each.metadata.name: self._node(each) for each in self._nodes},
+            nodes={
+                each.name: msgspec.structs.replace(each, pool=pool_of.get(each.name, ""))
+                for each in self._state.nodes()
+            },
             pools={pool.name: self._pool(pool.name, pool.key) for pool in self._fleet.pools},
             pods=tuple(map(_workload_pod, self._workloads)),
             exits=tuple(found for pod in self._driver_pods if (found := _driver_exit(pod))),
-            waits=dict(self._waits),
             drivers={
                 (
                     names.get(each.metadata.annotations.get(POOL_ANNOTATION, ""), ""),
-                    _version(each),
+                    version_in_image(each),
                 ): each.metadata.labels[DRIVER_LABEL]
                 for each in self._daemon_sets
             },
-        )
-
-    def _node(self, node: Node) -> SeenNode:
-        metadata = node.metadata
-        labels = metadata.labels
-        return SeenNode(
-            name=metadata.name,
-            pool=self._pool_of.get(metadata.name, ""),
-            state=labels.get(STATE_LABEL, ""),
-            cordoned_by=tuple(_cordon_managers(metadata.managed_fields)),
-            is_skipped=labels.get(SKIP_LABEL) == "true",
-            lease_of_person='"human"' in metadata.annotations.get(LEASE_ANNOTATION, ""),
         )
 
     def _pool(self, name: str, key: str) -> SeenPool:
@@ -228,22 +188,6 @@ class FleetObserver:
 
 def _time_of(fields: ManagedFields) -> str:
     return fields.time
-
-
-def _version(daemon_set: DriverDaemonSet) -> str:
-    """Return the driver version in the image's tag."""
-    containers = daemon_set.spec.template.spec.containers
-    image = containers[0].image if containers else ""
-    return image.rpartition(":")[2].partition("-")[0]
-
-
-def _cordon_managers(fields: tuple[ManagedFields, ...]) -> list[str]:
-    owners: list[str] = []
-    for each in fields:
-        owned: dict[str, Any] = msgspec.json.decode(each.fields_v1)
-        if each.manager != MANAGER and _CORDON in (owned.get("f:spec") or {}):
-            owners.append(each.manager)
-    return owners
 
 
 def _workload_pod(pod: WatchedPod) -> SeenPod:

@@ -21,7 +21,7 @@ def settings_of(observed: Observed) -> dict[Setting, str]:
             found["maxUnavailable", pool.name] = pool.max_unavailable
             found["autoUpgrade", pool.name] = "true" if pool.is_automatic else "false"
     for node in observed.nodes.values():
-        found["skip", node.name] = "skipped" if node.is_skipped else ""
+        found["skip", node.name] = "skipped" if node.skipped else ""
     return found
 
 
@@ -68,7 +68,7 @@ def holds(observed: Observed) -> list[str]:
     leased = [
         f"{each.name} is leased by a person"
         for each in observed.nodes.values()
-        if each.lease_of_person
+        if each.held is not None and not each.held.waits
     ]
     return held + leased
 

@@ -1,6 +1,5 @@
 """What a run has shown: plans beside what happened, and the time of each node. Pure."""
 
-import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -8,7 +7,6 @@ from typing import Final
 
 import msgspec
 from msgspec.structs import replace
-from rich.console import Console
 
 from demo.fleet import Fleet
 from demo.observed import Observed
@@ -16,6 +14,7 @@ from libs.contracts.events import Event, GrantEvent, StepEvent, WaitEvent
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import UpgradeState
 from libs.ctl.comparison import Comparison
+from libs.ctl.output import view_lines
 from libs.ctl.rollout_history import RolloutHistory
 from libs.ctl.text import duration
 from libs.ctl.views.comparison import comparison_view, unplanned
@@ -66,7 +65,7 @@ def _compared(comparison: Comparison) -> Iterator[str]:
     """Yield a plan beside what happened, or why no plan could know that."""
     why = list(unplanned(comparison))
     if not why or comparison.planned_at is None:
-        yield from _rendered(comparison_view(comparison, width=WIDTH))
+        yield from view_lines(comparison_view(comparison, width=WIDTH), width=WIDTH)
         return
     yield f"{comparison.pool} to {comparison.version or comparison.target}"
     yield f"  took {duration(comparison.makespan)}. What no plan could know:"
@@ -134,14 +133,8 @@ def _time_line(time: NodeTime) -> str:
 
 def _left_lines(seen: Observed) -> Iterator[str]:
     """Yield what people did to nodes that is still so."""
-    cordoned = [node for node in seen.nodes.values() if node.cordoned_by]
+    cordoned = [node for node in seen.nodes.values() if node.cordoned]
     if cordoned:
         yield ""
     for node in cordoned:
         yield f"{node.name} is still cordoned, as a person left it, and is {node.state}."
-
-
-def _rendered(view: object) -> Iterator[str]:
-    out = io.StringIO()
-    Console(file=out, width=WIDTH, color_system=None, highlight=False).print(view)
-    yield from (line.rstrip() for line in out.getvalue().splitlines())

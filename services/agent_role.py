@@ -1,13 +1,12 @@
 """Build the role of a node agent: its machine, journal and bus connection."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias, TypeVar
 
 from libs.bus.agent import AgentSettings
 from libs.bus.connect import connect_bus
-from libs.bus.journal import FileJournal, Journal
-from libs.bus.port import Bus
+from libs.bus.journal import FileJournal
 from libs.contracts.identities import Writer
 from libs.host.cuda.port import Cuda
 from libs.host.gpus.nvml import NvmlGpus
@@ -15,32 +14,19 @@ from libs.host.linux import Linux
 from libs.host.machine import Machine, ThreadOffload, closed_at_end
 from libs.host.runtimes.port import ContainerRuntime
 from libs.host.tree import Tree
-from libs.runtime.env import Env
 from libs.runtime.process import Process
 from libs.runtime.program import Role
 from libs.runtime.service import Service
+from services.agent_frame import Given
 
 PATIENCE: Final = 5.0
 """Seconds after which an agent starts without NATS: a node comes back while that is away."""
 
 S = TypeVar("S", bound=AgentSettings)
-S_contra = TypeVar("S_contra", bound=AgentSettings, contravariant=True)
 
 
-class RunAgent(Protocol[S_contra]):
-    """The `run` of an agent: starts the agent's tasks in `service` and returns."""
-
-    async def __call__(
-        self,
-        settings: S_contra,
-        /,
-        *,
-        env: Env,
-        bus: Bus,
-        host: Machine,
-        journal: Journal,
-        service: Service,
-    ) -> object: ...
+RunAgent: TypeAlias = Callable[[S, Given], Coroutine[Any, Any, object]]
+"""The `run` of an agent: starts the agent's tasks in the given service and returns."""
 
 
 def agent_role(
@@ -56,6 +42,9 @@ def agent_role(
 
     `make_linux` returns the kernel for an agent that may change it, `make_cuda` what an agent
     computes with, `make_runtime` the container runtime for an agent that configures it.
+
+    What is entered last is closed first. So the threads of the machine end last: whatever closes
+    before may still call on them.
     """
 
     async def start(process: Process[S], service: Service) -> None:
@@ -77,15 +66,11 @@ def agent_role(
         if make_cuda is not None:
             cuda = await service.enter("cuda", closed_at_end(make_cuda(settings, tree), offload))
         runtime = None if make_runtime is None else make_runtime(settings, tree)
-        await run(
-            settings,
-            env=process.env,
-            bus=bus,
-            host=Machine(
-                tree=tree, offload=offload, gpus=gpus, linux=linux, cuda=cuda, runtime=runtime
-            ),
-            journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
-            service=service,
+        host = Machine(
+            tree=tree, offload=offload, gpus=gpus, linux=linux, cuda=cuda, runtime=runtime
         )
+        journal = FileJournal(settings.state_dir / "journal", run=asyncio.to_thread)
+        given = Given(bus=bus, host=host, journal=journal, env=process.env, service=service)
+        await run(settings, given)
 
     return Role(kind, start)

@@ -65,7 +65,11 @@ class RunClusterRole(Protocol[S_contra]):
 
 
 def cluster_role(kind: type[S], run: RunClusterRole[S], *, writer: Writer) -> Role[S]:
-    """Return a role that runs `run` on its own connections."""
+    """Return a role that runs `run` on its own connections.
+
+    The API server comes before the bus, and so is closed after it: what arrives on the bus to the
+    very end may still be written. A role that can do its work without the bus starts by itself.
+    """
 
     async def start(process: Process[S], service: Service) -> None:
         settings = process.settings

@@ -15,8 +15,11 @@ import msgspec
 
 from libs.contracts.identities import Writer
 from libs.health.node import Records
+from libs.health.record import Moment
+from libs.host import modules
 from libs.host.files import STATE_ROOT
 from libs.host.tree import Tree, Unreadable
+from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 
 NAME: Final = "health"
@@ -58,6 +61,32 @@ def logged_until(*kept: Kept) -> int | None:
     Whoever starts later reads on there: the driver told what came meanwhile to nobody.
     """
     return max((each.logged_until for each in kept if each.logged_until is not None), default=None)
+
+
+def moment(clock: Clock) -> Moment:
+    """Return now by both clocks: that of people, which steps, and that of waits, which does not."""
+    return Moment(now=clock.now(), monotonic=clock.monotonic())
+
+
+def driver_loaded_at(tree: Tree) -> float:
+    """Return when the driver was loaded; 0 if that is not known now, which changes nothing."""
+    try:
+        return modules.driver_loaded_at(tree)
+    except Unreadable:
+        return 0.0
+
+
+class DriverLoad:
+    """When the driver was loaded, as far as is known: what was before another load is over."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def see(self, at: float) -> bool:
+        """Take what the machine says now; return whether the driver was loaded anew since then."""
+        is_anew = bool(at and self.at and at != self.at)
+        self.at = at or self.at
+        return is_anew
 
 
 class HealthFile:

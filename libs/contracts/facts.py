@@ -153,6 +153,11 @@ class Gpu(Data, frozen=True, kw_only=True):
         return GpuIdentity(uuid=self.uuid, pci=self.pci)
 
     @property
+    def trouble(self) -> GpuProblem | None:
+        """Why the GPU cannot be used; None if it can. An older agent only says that it hangs."""
+        return self.problem or (GpuProblem.HUNG if self.hung else None)
+
+    @property
     def named_migs(self) -> tuple[tuple[str, Mig], ...]:
         """The MIG devices with their names, `<gpu>:<number>`, as NVIDIA's programs have them."""
         numbers = (

@@ -290,19 +290,3 @@ class WaitCode(OpenEnum):
     STALE = "stale"
     BUS = "bus"
     REFUSED = "refused"
-
-
-WAITS_OF_POOLS = frozenset(
-    {
-        WaitCode.BUDGET,
-        WaitCode.PROOF,
-        WaitCode.HALTED,
-        WaitCode.PAUSED,
-        WaitCode.FROZEN,
-        WaitCode.FOREIGN_OPERATOR,
-        WaitCode.POLICY_GONE,
-        WaitCode.STALE,
-        WaitCode.BUS,
-    }
-)
-"""Codes that a whole pool, or all of them, have at once."""

@@ -99,7 +99,7 @@ class WhyQuery(Message, frozen=True, kw_only=True):
     node: str
 
 
-class WaitReason(Data, frozen=True, kw_only=True):
+class WaitReason(Data, frozen=True, kw_only=True, gc=False):
     """Why a node waits, since and until when (None: no limit), and who can end the wait."""
 
     code: WaitCode

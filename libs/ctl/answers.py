@@ -3,7 +3,7 @@
 import msgspec
 
 from libs.contracts.queries import PlanAnswer, WhyAnswer
-from libs.fleet.node import DriverState, FleetNode
+from libs.fleet.node import FleetNode
 from libs.fleet.status import Source
 from libs.kube.authors import Author
 
@@ -83,22 +83,6 @@ class PoolPlans(msgspec.Struct, frozen=True, kw_only=True):
     """The forecast of each pool, of several."""
 
     plans: tuple[PlanView, ...]
-
-
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU as Kubernetes shows it."""
-
-    node: str
-    index: int
-    product: str
-    memory_mib: int
-    health: str
-    because: str
-    remedy: str
-    uuid: str
-    driver: str
-    driver_state: DriverState = DriverState.RUNS
-    mig: str
 
 
 class AuditedInvariant(msgspec.Struct, frozen=True, kw_only=True):

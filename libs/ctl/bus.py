@@ -174,6 +174,7 @@ async def when_ready(ask: Callable[[], Awaitable[A]], *, tell: Callable[[str], N
 
 
 def _decoded(data: bytes, answer: type[A]) -> A:
+    """Return an answer, or fail with the problem and the remedy that the scheduler sent instead."""
     try:
         return decode(answer, data)
     except MalformedMessage as error:
@@ -195,6 +196,7 @@ async def open_scheduler(access: Access) -> AsyncGenerator[Scheduler]:
 
 @asynccontextmanager
 async def open_bus(access: Access) -> AsyncGenerator[NatsBus]:
+    """Connect to NATS as a person; fail with the remedy if there is no address or no connection."""
     if not access.nats:
         raise Failure(ExitCode.NOT_REACHABLE, _NO_ADDRESS)
     _check_files(access)
@@ -294,6 +296,7 @@ async def _request_token(access: Access) -> tuple[str, str]:
 
 
 def _connect_failure(error: Exception, without: str) -> Failure:
+    """Return why NATS was not reached; a refusal names the token that could not be had."""
     failure = (
         bus_failure(error)
         if isinstance(error, BusError)

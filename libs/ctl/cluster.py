@@ -5,8 +5,8 @@ import logging
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from urllib.parse import urlsplit
 
@@ -18,8 +18,9 @@ from libs.ctl.checks import DRIVER_APP, Right
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure, kube_failure
 from libs.ctl.kubeconfig import kubeconfig_path, read_plain
+from libs.ctl.observe.objects import DAEMON_SETS
 from libs.ctl.options import Access
-from libs.ctl.versions import DriverDaemonSet, versions_of
+from libs.ctl.versions import versions_of
 from libs.fleet.pools import ROLLOUTS, Rollout
 from libs.kube import views
 from libs.kube.client import Kube
@@ -54,13 +55,25 @@ class Device(views.Object, frozen=True, kw_only=True):
     status: device.DeviceStatus = device.DeviceStatus()
 
 
+class InvolvedObject(views.View, frozen=True, kw_only=True):
+    kind: str = ""
+    name: str = ""
+
+
 class NodeEvent(views.Object, frozen=True, kw_only=True):
+    """An Event about a Node."""
+
+    involved_object: InvolvedObject = InvolvedObject()
     reason: str = ""
     message: str = ""
     type: str = ""
     count: int | None = None
     last_timestamp: str | None = None
     event_time: str | None = None
+
+    @property
+    def at(self) -> str:
+        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp or ""
 
 
 class _TokenStatus(msgspec.Struct):
@@ -110,10 +123,18 @@ DEVICES: Final = Resource(
 LABELLED_NODES: Final = Resource(
     plural="nodes", kind="Node", namespaced=False, metadata_only=True, view=views.Object
 )
-_NODE_EVENTS: Final = Resource(plural=EVENTS.plural, kind=EVENTS.kind, view=NodeEvent)
-_DRIVERS: Final = Resource(
-    group="apps", plural="daemonsets", kind="DaemonSet", view=DriverDaemonSet
-)
+NODE_EVENTS: Final = Resource(plural=EVENTS.plural, kind=EVENTS.kind, view=NodeEvent)
+
+
+@contextmanager
+def _failures(*, but: type[KubeError] | tuple[()] = ()) -> Generator[None]:
+    """Make errors of the API server failures of the command, `but` those of a kind."""
+    try:
+        yield
+    except but:
+        raise
+    except KubeError as error:
+        raise kube_failure(error) from error
 
 
 class Cluster:
@@ -144,34 +165,29 @@ class Cluster:
         return self._namespace
 
     async def rollouts(self) -> tuple[Rollout, ...]:
+        """Return all Rollouts; fail with one clear line where Sluice is not installed."""
         try:
-            listed = await self._kube.list_all(ROLLOUTS)
+            with _failures(but=UnknownKind):
+                listed = await self._kube.list_all(ROLLOUTS)
         except UnknownKind as error:
             raise Failure(
                 ExitCode.NOT_FOUND,
                 f"Sluice is not installed in {self.address}: {error.message}",
             ) from error
-        except KubeError as error:
-            raise kube_failure(error) from error
         return _readable(listed, ROLLOUTS)
 
     async def server_version(self) -> str:
         """Return the API server's version, such as `v1.34.2`."""
-        try:
+        with _failures():
             answer = await self._kube.request("GET", "/version")
-        except KubeError as error:
-            raise kube_failure(error) from error
         return self._decoded(answer, _VersionAnswer).git_version
 
     async def serves(self, resource: Resource[Any]) -> bool:
         """Report whether the API server knows a kind."""
-        try:
+        with suppress(UnknownKind), _failures(but=UnknownKind):
             await self._kube.list_page(resource, limit=1)
-        except UnknownKind:
-            return False
-        except KubeError as error:
-            raise kube_failure(error) from error
-        return True
+            return True
+        return False
 
     async def user(self) -> str:
         """Return the user's name as the API server knows it, otherwise as this machine does."""
@@ -202,13 +218,10 @@ class Cluster:
 
     async def serves_group(self, group: str) -> bool:
         """Report whether the API server knows a group; whoever is signed in may ask that."""
-        try:
+        with suppress(NotFound), _failures(but=NotFound):
             await self._kube.request("GET", f"/apis/{group}")
-        except NotFound:
-            return False
-        except KubeError as error:
-            raise kube_failure(error) from error
-        return True
+            return True
+        return False
 
     async def may(self, right: Right, namespace: str) -> bool:
         """Report whether the user has a right."""
@@ -219,25 +232,21 @@ class Cluster:
             "subresource": right.subresource,
             "namespace": namespace if right.subresource else "",
         }
-        try:
+        with _failures():
             answer = await self._kube.request(
                 "POST",
                 _ACCESS_REVIEWS,
                 body={**_ACCESS_REVIEW, "spec": {"resourceAttributes": attributes}},
             )
-        except KubeError as error:
-            raise kube_failure(error) from error
         return self._decoded(answer, _ReviewAnswer).status.allowed
 
     async def list(
         self, resource: Resource[V], *, labels: str = "", namespace: str = "", fields: str = ""
     ) -> tuple[V, ...]:
-        try:
+        with _failures():
             listed = await self._kube.list_all(
                 resource, labels=labels, namespace=namespace, fields=fields
             )
-        except KubeError as error:
-            raise kube_failure(error) from error
         return _readable(listed, resource)
 
     async def node(self, name: str) -> views.Node:
@@ -260,17 +269,15 @@ class Cluster:
     async def node_events(self, name: str) -> tuple[NodeEvent, ...]:
         """Return the Events about a Node, the oldest first."""
         fields = f"involvedObject.kind=Node,involvedObject.name={name}"
-        try:
-            listed = await self._kube.list_all(_NODE_EVENTS, fields=fields)
-        except KubeError as error:
-            raise kube_failure(error) from error
+        with _failures():
+            listed = await self._kube.list_all(NODE_EVENTS, fields=fields)
         return tuple(sorted(listed.items, key=lambda each: each.last_timestamp or ""))
 
     async def versions(self, rollouts: tuple[Rollout, ...]) -> Mapping[str, str]:
         """Return the driver versions of targets, also of those that are not wanted any more."""
         try:
             listed = await self._kube.list_all(
-                _DRIVERS, namespace=await self.namespace(), labels=f"app={DRIVER_APP}"
+                DAEMON_SETS, namespace=await self.namespace(), labels=f"app={DRIVER_APP}"
             )
             daemon_sets = listed.items
         except KubeError:
@@ -369,6 +376,7 @@ async def open_cluster(access: Access) -> AsyncGenerator[Cluster]:
 
 
 async def _open(access: Access) -> HttpTransport:
+    """Connect; without the library, which is slow to import, where no plugin is needed."""
     path = kubeconfig_path(access.kubeconfig, os.environ)
     plain = read_plain(path) if path is not None else None
     if plain is None:

@@ -153,6 +153,7 @@ async def _operands(cluster: Cluster, namespace: str, upgrade: Upgrade) -> list[
 
 
 async def _policies(cluster: Cluster, upgrade: Upgrade) -> list[Check]:
+    """Judge all policies; where the cluster does not know them, another check tells it."""
     if not await cluster.serves(_POLICIES):
         return []
     found = {
@@ -175,6 +176,7 @@ async def _rollouts(cluster: Cluster) -> tuple[tuple[Rollout, ...], list[Check]]
 
 
 async def _pools_and_nodes(cluster: Cluster, rollouts: tuple[Rollout, ...]) -> list[Check]:
+    """Judge pools and nodes with GPUs from one list of both, so that they agree."""
     nodes = await _nodes(cluster)
     starting = {
         each.metadata.name: record_of(each.metadata)
@@ -209,6 +211,7 @@ async def _rights(cluster: Cluster, namespace: str, access: Access) -> list[Chec
 
 
 async def _scheduler(access: Access) -> list[Check]:
+    """Judge NATS and the scheduler. Without an address neither is known to be wrong."""
     from libs.ctl.bus import open_scheduler
 
     if not access.nats:

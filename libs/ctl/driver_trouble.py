@@ -27,6 +27,7 @@ def driver_trouble(pods: Iterable[Pod], record: NodeRecord | None) -> str:
 
 
 def _of_pod(pod: Pod, before: Mapping[str, int]) -> str:
+    """Return why one driver pod does not run; one that is being deleted is the old driver's."""
     status = pod.status
     if pod.metadata.deletion_timestamp:
         return ""

@@ -107,6 +107,10 @@ def forget(metadata: Metadata) -> Edit:
 
 
 def _request(metadata: Metadata, request: NodeRequest, *, risk: str) -> Edit:
+    """Return the edit that asks the scheduler for something, once.
+
+    A request that is not carried out yet is not replaced: nobody could tell which of the two was.
+    """
     name, pending = metadata.name, metadata.annotations.get(REQUEST_ANNOTATION, "")
     if pending == request.value:
         return Edit(done=f"{name} already has the request {request.value}; unchanged")

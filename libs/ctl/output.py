@@ -167,6 +167,17 @@ def _without_blanks(line: "list[Segment]") -> "list[Segment]":
     return [*line[: end - 1], last._replace(text=last.text.rstrip())]
 
 
+def view_lines(view: "RenderableType", *, width: int) -> list[str]:
+    """Return a view as the lines of a terminal of this width, without colours."""
+    import io
+
+    from rich.console import Console
+
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False, color_system=None).print(view)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
 def terminal_width() -> int:
     """Return the terminal's columns, or $COLUMNS; many where the output is no terminal."""
     if not (sys.stdout.isatty() or os.environ.get("COLUMNS")):

@@ -49,6 +49,8 @@ class _Plan(msgspec.Struct, kw_only=True):
 
 
 class _Rollout(msgspec.Struct, kw_only=True):
+    """One rollout, as far as its events were read."""
+
     target: str
     began: float
     plan: _Plan | None
@@ -91,6 +93,7 @@ class RolloutHistory:
         """By node: the pool, the code and the beginning of the wait that it has."""
 
     def add(self, event: Event, body: EventBody) -> None:
+        """Take in the next event. Those that tell nothing of times are left out."""
         match body:
             case PlanEvent():
                 self._planned(body, event.at)
@@ -113,6 +116,10 @@ class RolloutHistory:
                 pass
 
     def _completed(self, body: RolloutEvent, at: float) -> None:
+        """Note when a rollout was first complete, and without which nodes.
+
+        What happens to others afterwards, as a validation, is no part of it.
+        """
         rollout = self._rollouts.get(body.pool, {}).get(body.target)
         if rollout is None or rollout.completed_at is not None:
             return
@@ -128,6 +135,7 @@ class RolloutHistory:
         rollout.kept_out = (planned | skipped) - rollout.starts.keys()
 
     def _planned(self, body: PlanEvent, at: float) -> None:
+        """Keep a plan, of which several events have the nodes; one of nothing to do is none."""
         self._limits[body.pool] = body.policy_limits
         if not body.nodes and body.makespan_p50 == 0:  # nothing to do: no plan of nodes to come
             return
@@ -151,6 +159,7 @@ class RolloutHistory:
         return (in_force or plans or [None])[-1]
 
     def _granted(self, body: GrantEvent, at: float) -> None:
+        """Note when nodes started. A grant to another target than the last begins a rollout."""
         of_pool = self._rollouts.setdefault(body.pool, {})
         last = next(reversed(of_pool), None)
         if last != body.target:  # another target was granted since: this is a rollout of its own
@@ -175,6 +184,7 @@ class RolloutHistory:
             rollout.moves = True
 
     def _stepped(self, body: StepEvent, event: Event) -> None:
+        """Note when a node ended, and whether it failed."""
         rollout = self._rollouts.get(body.pool, {}).get(body.target)
         if (
             rollout is None
@@ -212,6 +222,7 @@ class RolloutHistory:
         return list(reversed(self._rollouts.get(pool, {})))
 
     def comparison(self, pool: str, target: str, *, now: float) -> Comparison:
+        """Return a rollout beside its plan; of one that goes on, as far as it is now."""
         rollout = self._rollouts[pool][target]
         plan = rollout.plan
         complete = rollout.completed_at is not None or _is_over(rollout)
@@ -286,6 +297,7 @@ def _with_gpus(rollout: _Rollout, gpus: int | None) -> Iterable[str]:
 def _nodes(
     rollout: _Rollout, open_waits: Mapping[str, tuple[WaitCode, float]]
 ) -> Iterable[ComparedNode]:
+    """Yield the nodes in the order in which they started, then those that did not."""
     planned: Mapping[str, PlannedTime] = (
         {} if rollout.plan is None else {each.node: each for each in rollout.plan.nodes}
     )

@@ -7,7 +7,7 @@ from typing import Final
 from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.paths import DRIVER_CONTAINER
 from libs.ctl.failures import ExitCode, Failure
-from libs.kube import views
+from libs.ctl.observe.objects import DaemonSet
 
 TARGET_ANNOTATION: Final = "sluice.dev/target"
 _OS_LABEL: Final = "nvidia.com/node.os-version"
@@ -18,29 +18,6 @@ _VERSION: Final = re.compile(
     r"|sha256:[0-9a-f]{64}"
 )
 """Of NVIDIA, of a branch, or with what a vendor adds (`580.95.05-grid`); or an image's digest."""
-
-
-class _Container(views.View, frozen=True, kw_only=True):
-    name: str
-    image: str = ""
-
-
-class _PodSpec(views.View, frozen=True, kw_only=True):
-    containers: tuple[_Container, ...] = ()
-
-
-class _Template(views.View, frozen=True, kw_only=True):
-    spec: _PodSpec = _PodSpec()
-
-
-class _DaemonSetSpec(views.View, frozen=True, kw_only=True):
-    template: _Template = _Template()
-
-
-class DriverDaemonSet(views.Object, frozen=True, kw_only=True):
-    """The DaemonSet of a driver, by its target and its image."""
-
-    spec: _DaemonSetSpec = _DaemonSetSpec()
 
 
 def check_version(version: str) -> None:
@@ -54,19 +31,19 @@ def check_version(version: str) -> None:
 
 
 def versions_of(
-    named: Iterable[tuple[str, str]], daemon_sets: Iterable[DriverDaemonSet]
+    named: Iterable[tuple[str, str]], daemon_sets: Iterable[DaemonSet]
 ) -> dict[str, str]:
     """Return versions by digest: as Rollouts name their targets, otherwise from the image's tag."""
     versions = {
         digest: version
         for each in daemon_sets
-        if (version := _version_in_image(each))
+        if (version := version_in_image(each))
         for digest in _digests(each)
     }
     return versions | {target: version for target, version in named if target and version}
 
 
-def _digests(daemon_set: DriverDaemonSet) -> Iterator[str]:
+def _digests(daemon_set: DaemonSet) -> Iterator[str]:
     """Yield the target of a driver, and its build for one operating system and kernel."""
     metadata = daemon_set.metadata
     yield from (
@@ -75,7 +52,7 @@ def _digests(daemon_set: DriverDaemonSet) -> Iterator[str]:
     )
 
 
-def _version_in_image(daemon_set: DriverDaemonSet) -> str:
+def version_in_image(daemon_set: DaemonSet) -> str:
     """Return the tag of the driver's image without the operating system at its end."""
     system = daemon_set.metadata.labels.get(_OS_LABEL, "")
     for container in daemon_set.spec.template.spec.containers:

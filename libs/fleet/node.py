@@ -77,18 +77,18 @@ class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node, by its labels and its record."""
 
     name: str
-    pool: str
-    state: str
-    driver: str
+    pool: str = ""
+    state: str = ""
+    driver: str = ""
     """The version that runs, or ran last, as its label says."""
     driver_state: DriverState = DriverState.RUNS
-    since: float | None
+    since: float | None = None
     target: str = ""
     """The target of its last attempt."""
-    attempt: int
-    in_flight: bool
-    skipped: bool
-    cause: str
+    attempt: int = 0
+    in_flight: bool = False
+    skipped: bool = False
+    cause: str = ""
     """Why its last attempt failed, or why this one was started."""
     operation: str = ""
     """What is done to it, or was last: an `Operation`."""

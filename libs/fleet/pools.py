@@ -41,10 +41,11 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
-    target: str
-    phase: str
-    because: str
-    brake: str
+    target: str = ""
+    phase: str = ""
+    because: str = ""
+    """Why no node starts, or why it is in its phase."""
+    brake: str = Brake.NONE.value
     brake_set: Author | None = None
     """None: there is no brake, or Kubernetes was not asked or does not record it."""
     halt_ended_by: str = ""

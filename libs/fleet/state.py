@@ -84,6 +84,12 @@ class FleetState:
         self._mark(name)
 
     def rollout_changed(self, old: Rollout | None, new: Rollout | None) -> None:
+        """Take over a Rollout, and mark the nodes that show it otherwise now.
+
+        A new target changes what each node is done with, and what its wait names; a flight that
+        began or ended changes only its own node. To mark all each time would make thousands of
+        nodes anew at each step of one.
+        """
         before, after = (each.status if each else RolloutStatus() for each in (old, new))
         if new is not None:
             self.rollouts[new.metadata.name] = new
@@ -186,6 +192,7 @@ class FleetState:
         self.is_changed = True
 
     def _made(self, metadata: Metadata) -> FollowedNode:
+        """Return a node with all that was heard of it, from whichever source came first."""
         name, record = metadata.name, record_of(metadata)
         node = fleet_node(metadata, cordoned=name in self._cordoned)
         if node.driver_state in _UNLOADED:

@@ -27,6 +27,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The fleet, or one pool of it, with the sources that gave it and what they could not give."""
+
     pools: tuple[Pool, ...]
     nodes: tuple[FleetNode, ...]
     """Of all pools, the nodes that are not done, are cordoned, or are not divided as

@@ -17,23 +17,7 @@ from libs.forecast.forecast import ProofForecast
 from libs.forecast.play_result import NodeResult, PlayResult, ProofDelay
 from libs.rollout.decision import Wait
 from libs.rollout.plan_time import PlanTime
-
-OWN_WAITS = frozenset(
-    {
-        WaitCode.SKIPPED,
-        WaitCode.GPU_FAILED,
-        WaitCode.PREFLIGHT,
-        WaitCode.AGENT_SILENT,
-        WaitCode.NOT_READY,
-        WaitCode.TARGET_MISSING,
-        WaitCode.TARGET_UNSETTLED,
-        WaitCode.FAILED,
-        WaitCode.LABEL_EDITED,
-        WaitCode.RECORD_LOST,
-        WaitCode.DRIVER_RESTARTING,
-    }
-)
-"""Waits that only concern the node itself: the rollout of the other nodes completes without it."""
+from libs.rollout.wait_reasons import WAITS_OF_NODES
 
 _MEDIAN, _LATE = 0.5, 0.95
 _STUDENT = (
@@ -160,7 +144,7 @@ def proof_forecast(results: Sequence[PlayResult]) -> ProofForecast | None:
 
 
 def _is_own_wait(wait: Wait | None) -> bool:
-    return wait is not None and wait.code in OWN_WAITS
+    return wait is not None and wait.code in WAITS_OF_NODES
 
 
 def _is_kept_out(node: NodeResult) -> bool:

@@ -26,7 +26,6 @@ from libs.forecast.stops import stops_of, without_stops
 from libs.forecast.world import WorldModel
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import wait_reason
 
 _MAX_PLAYS, _MIN_PLAYS = 99, 2
 _NODES = 4_000
@@ -223,7 +222,7 @@ def _planned_nodes(
             lost=pods.lost(evicted),
             without_place=pods.without_place(evicted),
             blocked_by=pods.blocked_by(fleet.nodes[name]) if is_held else (),
-            wait=wait_reason(aggregate.final_wait(counted, end)),
+            wait=aggregate.final_wait(counted, end),
             gpus=_gpus_taken(fleet.nodes[name]),
             **_times_in(typical, name),
         )

@@ -14,7 +14,6 @@ from libs.forecast.stage.stage import Stage, ViewUpdate
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import WorldModel
 from libs.rollout.decide import Decider
-from libs.rollout.pool.conditions import spec_of
 from libs.rollout.pool.harm import accepted
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
@@ -155,7 +154,7 @@ def _is_broken(node: NodeView, fleet: Fleet) -> bool:
     if record is None or record.state != UpgradeState.UPGRADE_FAILED:
         return False
     pool = fleet.pools.get(record.pool)
-    return pool is None or not accepted(spec_of(pool), record.target)
+    return pool is None or not accepted(pool.rollout_spec, record.target)
 
 
 def only_crash_changed(before: NodeView | None, after: NodeView | None) -> bool:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from libs.contracts.queries import PlanStop, PlanStopKind
 from libs.contracts.rollout import Brake, Release, RolloutSpec, TargetRecord
-from libs.rollout.pool.conditions import PauseReason, spec_of
+from libs.rollout.pool.conditions import PauseReason
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.pool import PoolView
 
@@ -23,7 +23,7 @@ def _stops(pool: PoolView) -> Iterator[PlanStop]:
     if (record := halted_record(pool)) is not None:
         kind, failures = PlanStopKind.HALTED, len(record.harmed)
         yield PlanStop(kind=kind, because=record.halted_because, failures=failures)
-    if (kind := _BRAKES.get(spec_of(pool).brake)) is not None:
+    if (kind := _BRAKES.get(pool.rollout_spec.brake)) is not None:
         yield PlanStop(kind=kind, because=_brake_author(pool))
     if not pool.upgrade.auto_upgrade:
         by = f"set by {pool.auto_upgrade_off_by}" if pool.auto_upgrade_off_by else ""

@@ -93,6 +93,7 @@ def failures(known: Records, sweep: Sweep) -> tuple[Failure, ...]:
 
 
 def _breach(reading: Reading) -> Breach | None:
+    """Return the first rule that a reading breaks so that the GPU has failed."""
     for condition in CONDITIONS:
         if condition.state is HealthState.FAILED:
             breach = condition.check(reading)
@@ -102,6 +103,7 @@ def _breach(reading: Reading) -> Breach | None:
 
 
 def _readings(records: Records, sweep: Sweep) -> list[tuple[GpuRecord, Reading]]:
+    """Return each GPU's record with what the sweep says of it, also of those that are missing."""
     if sweep.gpus is None:
         return [(record, Reading(problem=sweep.problem)) for record in records]
     samples = {sample.index: sample for sample in sweep.samples}

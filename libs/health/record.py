@@ -53,6 +53,8 @@ _RANK: Final[Mapping[HealthState, int]] = {
 
 
 class Moment(msgspec.Struct, frozen=True):
+    """Now, by two clocks: that of people may be set, and that of waits is never."""
+
     now: float
     """Unix seconds, for people."""
     monotonic: float
@@ -136,6 +138,7 @@ def after_reading(
 
 
 def verdict(record: GpuRecord) -> GpuHealth:
+    """Return the verdict on a GPU: its findings, the worst first, and the state of that."""
     findings: list[tuple[int, HealthFinding]] = []
     for place, (key, condition) in enumerate(_KEYED):
         track = record.tracks.get(key)

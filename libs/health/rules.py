@@ -35,7 +35,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_missing:
             return False
         if self.gpu is not None:
-            return self.gpu.problem is None and not self.gpu.hung
+            return self.gpu.trouble is None
         return False if self.problem in OF_ALL_GPUS else None
 
     @property
@@ -69,10 +69,13 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     rule: HealthRule
     state: HealthState
     when: str
-    start: float
-    """Seconds for which it must hold to count."""
-    end: float
-    """Seconds for which it must not hold to count no longer."""
+    """The condition, for people: docs/health.md has it."""
+    start: float = 0.0
+    """Seconds for which it must hold to count: what comes and goes by itself must not withdraw a
+    GPU from pods."""
+    end: float = 30.0
+    """Seconds for which it must not hold to count no longer: a GPU that comes and goes would be
+    offered, and fail pods, again and again."""
     check: Callable[[Reading], Breach | bool | None]
     """Returns False if it does not hold, and None if the reading does not say."""
 
@@ -131,7 +134,7 @@ def _unusable(reading: Reading) -> Breach | bool | None:
     if reading.is_missing:
         problem = GpuProblem.LOST
     elif reading.gpu is not None:
-        problem = reading.gpu.problem or GpuProblem.HUNG
+        problem = reading.gpu.trouble
     if problem is None or problem not in REMEDIES:
         return Breach("the GPU has a problem that this release does not know", REBOOT)
     what = "the driver lists it no more" if reading.is_missing else _PROBLEMS.get(problem, "")
@@ -140,6 +143,7 @@ def _unusable(reading: Reading) -> Breach | bool | None:
 
 
 def _ecc(reading: Reading) -> Breach | bool | None:
+    """Check for errors that lost data: each ended an application, and the memory may be worn."""
     errors = count(reading.sample and reading.sample.ecc_volatile_uncorrected)
     if errors is None:
         return None
@@ -177,6 +181,7 @@ def _fabric(reading: Reading) -> Breach | bool | None:
 
 
 def _links(reading: Reading) -> Breach | bool | None:
+    """Check the NVLinks: one that was never active is not built in, and says nothing."""
     gpu = reading.gpu
     if gpu is None or not reading.is_usable or not gpu.nvlinks:
         return None
@@ -189,6 +194,8 @@ def _links(reading: Reading) -> Breach | bool | None:
 
 
 def _reasons(mask: int, message: str, remedy: str) -> Callable[[Reading], Breach | bool | None]:
+    """Return a check of the reasons for which clocks are reduced, by NVML's bits."""
+
     def check(reading: Reading) -> Breach | bool | None:
         reasons = count(reading.sample and reading.sample.clock_reasons)
         if reasons is None:
@@ -203,16 +210,12 @@ CONDITIONS: Final = (
         rule=HealthRule.RECOVERY_ACTION,
         state=HealthState.FAILED,
         when="the driver asks for a reset, a reboot, or the recovery of the IMEX domain",
-        start=0.0,
-        end=30.0,
         check=_action(_ACTIONS),
     ),
     Condition(
         rule=HealthRule.RECOVERY_ACTION,
         state=HealthState.DEGRADED,
         when="the driver asks to drain traffic between GPUs, or for something unknown",
-        start=0.0,
-        end=30.0,
         check=_action(_MILDER_ACTIONS),
     ),
     Condition(
@@ -220,8 +223,6 @@ CONDITIONS: Final = (
         state=HealthState.FAILED,
         when="the GPU is hung, lost, waits for a reset, lacks power, or is not listed any more;"
         " or no GPU of the node answers",
-        start=0.0,
-        end=30.0,
         check=_unusable,
     ),
     Condition(
@@ -230,24 +231,18 @@ CONDITIONS: Final = (
         # is wrong, the driver says so: by its recovery action, by an XID, by a failed remapping.
         state=HealthState.DEGRADED,
         when="uncorrectable ECC errors were counted since the driver was loaded",
-        start=0.0,
-        end=30.0,
         check=_ecc,
     ),
     Condition(
         rule=HealthRule.ROW_REMAP,
         state=HealthState.FAILED,
         when="a memory row could not be remapped",
-        start=0.0,
-        end=30.0,
         check=_remap_failure,
     ),
     Condition(
         rule=HealthRule.ROW_REMAP,
         state=HealthState.DEGRADED,
         when="rows or pages wait for a reset to be replaced",
-        start=0.0,
-        end=30.0,
         check=_remap_pending,
     ),
     Condition(
@@ -255,7 +250,6 @@ CONDITIONS: Final = (
         state=HealthState.FAILED,
         when="the GPU could not join its NVLink fabric",
         start=10.0,
-        end=30.0,
         check=_fabric,
     ),
     Condition(
@@ -263,7 +257,6 @@ CONDITIONS: Final = (
         state=HealthState.DEGRADED,
         when="an NVLink is down that was active since the boot",
         start=10.0,
-        end=30.0,
         check=_links,
     ),
     Condition(

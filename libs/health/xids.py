@@ -22,6 +22,8 @@ class XidScope(StrEnum):
 
 
 class XidMeaning(msgspec.Struct, frozen=True, kw_only=True):
+    """What one XID says of its GPU, and what to do about it."""
+
     cause: str
     state: HealthState
     """Of the GPU, by this XID alone; `ok` if it says nothing against the GPU."""

@@ -64,7 +64,7 @@ def _is_needed(tree: Tree, node: DeviceNode) -> bool:
 def wanted(tree: Tree) -> Iterator[DeviceNode]:
     """Yield the device files of the driver in the kernel; none where it is told to make none."""
     parameters = _fields(tree, _PARAMETERS)
-    majors = _majors(tree.text(_DEVICES) or "")
+    majors = _majors(tree.read_text(_DEVICES) or "")
     if not parameters.get("ModifyDeviceFiles", 1):
         return
     mode = parameters.get("DeviceFileMode", _ALL_MAY_USE) & 0o777
@@ -98,7 +98,7 @@ def _majors(text: str) -> Mapping[str, int]:
 
 
 def _fields(tree: Tree, path: str) -> Mapping[str, int]:
-    found = (_FIELD.match(line) for line in (tree.text(path) or "").splitlines())
+    found = (_FIELD.match(line) for line in (tree.read_text(path) or "").splitlines())
     return {each[1]: int(each[2]) for each in found if each}
 
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from libs.host.tree import Tree, Unreadable
+from libs.host.tree import Tree, read_json
 
 FOLDER: Final = "/run/sluice/gate"
 REQUESTS: Final = f"{FOLDER}/asking"
@@ -93,11 +93,7 @@ def _read(tree: Tree, path: str, kind: type[GateFile]) -> GateFile | None:
 
     A driver pod can put anything here: what is not a file of the gate is passed over.
     """
-    try:
-        data = tree.data(path)
-        content = None if data is None else msgspec.json.decode(data, type=kind)
-    except (Unreadable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    content = read_json(tree, path, kind)
     return content if content is not None and content.pod_uid == path.rpartition("/")[2] else None
 
 

@@ -65,13 +65,13 @@ def container_starts(tree: Tree, pod_uid: str) -> Mapping[str, float]:
 
 def unit_of(tree: Tree, pid: int) -> str:
     """Return the unit of systemd in which a process runs; empty if it runs in none."""
-    lines = (tree.text(f"/proc/{pid}/cgroup") or "").splitlines()
+    lines = (tree.read_text(f"/proc/{pid}/cgroup") or "").splitlines()
     found = (_UNIT.fullmatch(line) for line in lines)
     return next((each[1] for each in found if each), "")
 
 
 def _boot_time(tree: Tree) -> int | None:
-    for line in (tree.text("/proc/stat") or "").splitlines():
+    for line in (tree.read_text("/proc/stat") or "").splitlines():
         name, _, value = line.partition(" ")
         if name == "btime":
             return number(value)
@@ -81,7 +81,7 @@ def _boot_time(tree: Tree) -> int | None:
 def _started_after_boot(tree: Tree, pid: str) -> float | None:
     """Return the seconds from boot to the start of a process."""
     # The process name may contain blanks and brackets: the fields begin after the last bracket.
-    fields = (tree.text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    fields = (tree.read_text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
     ticks = number(fields[19]) if len(fields) > 19 else None
     return None if ticks is None else ticks / TICKS
 
@@ -113,7 +113,7 @@ def _container_of(tree: Tree, pid: str) -> ContainerRef:
 
     The uid has dashes, or underscores with the systemd cgroup driver.
     """
-    for line in (tree.text(f"/proc/{pid}/cgroup") or "").splitlines():
+    for line in (tree.read_text(f"/proc/{pid}/cgroup") or "").splitlines():
         if found := _CGROUP.fullmatch(line):
             return ContainerRef(found[1].replace("_", "-"), found[2] or "")
     return ContainerRef("", "")

@@ -16,6 +16,7 @@ PATH: Final = "/dev/kmsg"
 _LONGEST: Final = 8192
 """Bytes of a record; the kernel gives none out to a buffer that is too small."""
 _RECORDS_AT_ONCE: Final = 20_000
+"""Records of one look: a kernel that logs faster than they are read must not hold the agent."""
 
 _RECORD: Final = re.compile(rb"([0-9]{1,9}),([0-9]{1,19}),([0-9]{1,19})[^;]{0,200};([^\n]*)")
 ADDRESS: Final = rb"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"

@@ -38,7 +38,7 @@ class InUse(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
+class KernelRefused(msgspec.Struct, frozen=True, tag=True):
     """The kernel refused for another reason."""
 
     why: str
@@ -48,8 +48,8 @@ class Loaded(msgspec.Struct, frozen=True, tag=True):
     """The module is loaded."""
 
 
-LoadResult = Loaded | Refused
-UnloadResult = Unloaded | NotLoaded | InUse | Refused
+LoadResult = Loaded | KernelRefused
+UnloadResult = Unloaded | NotLoaded | InUse | KernelRefused
 
 
 class Linux(Protocol):
@@ -97,7 +97,7 @@ class RealLinux:
         why = f"delete_module {module}: {os.strerror(code)}"
         if code == errno.ENOENT:
             return NotLoaded()
-        return InUse(why) if code in (errno.EBUSY, errno.EWOULDBLOCK) else Refused(why)
+        return InUse(why) if code in (errno.EBUSY, errno.EWOULDBLOCK) else KernelRefused(why)
 
     def load(self, path: str) -> LoadResult:
         flags = _COMPRESSED_FILE if path.endswith(_COMPRESSED) else 0
@@ -107,13 +107,13 @@ class RealLinux:
                 done = self._libc.syscall(self._finit_module, number, ctypes.c_char_p(b""), flags)
                 code = 0 if done == 0 else ctypes.get_errno()
         except OSError as error:
-            return Refused(f"{path} cannot be read: {error.strerror}")
+            return KernelRefused(f"{path} cannot be read: {error.strerror}")
         if code in (0, errno.EEXIST):
             return Loaded()
         why = f"finit_module {path}: {os.strerror(code)}"
         if code in _KEY_REFUSED:
             why += "; Secure Boot wants a module that is signed by an enrolled key"
-        return Refused(why)
+        return KernelRefused(why)
 
     def unmount_below(self, path: str) -> str | None:
         at = self._tree.real_path(path)
@@ -134,7 +134,7 @@ def _describe_unmount(mounted: str, code: int) -> str:
 
 def _mounts_below(tree: Tree, path: str) -> list[str]:
     """Return this process's mount points at and below a path, in the order of mounting."""
-    rows = (line.split() for line in (tree.text("/proc/self/mountinfo") or "").splitlines())
+    rows = (line.split() for line in (tree.read_text("/proc/self/mountinfo") or "").splitlines())
     points = [_unescaped(row[4]) for row in rows if len(row) > 4]
     return [point for point in points if point == path or point.startswith(f"{path}/")]
 

@@ -19,11 +19,13 @@ from libs.host.tree import Tree
 FOLDER: Final = "/etc/kubernetes/node-feature-discovery/features.d"
 PREFIX: Final = "feature.node.kubernetes.io/"
 MAX_FILES: Final = 64
+"""Files that are read. Who may write here is not trusted: see also the limits below."""
 MAX_BYTES: Final = 65_536
 """Of one file."""
 MAX_LINES: Final = 1000
 """Of one file."""
 MAX_LABELS: Final = 64
+"""Labels of all files together; each is written to the Node, which the whole cluster reads."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 """The form of a label's name; a value has it too, or is empty."""

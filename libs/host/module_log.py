@@ -15,6 +15,7 @@ from libs.host.tree import Tree
 _AT_ONCE: Final = 8192
 """Bytes of a read: no record of `/dev/kmsg` is longer."""
 _MOST_READS: Final = 20_000
+"""Records of one look: a kernel that logs faster than they are read must not hold the agent."""
 
 _RECORD: Final = re.compile(rb"([0-9]{1,9}),[0-9]{1,19},[0-9]{1,19}[^;]{0,200};(.{0,400})")
 _MODULE: Final = rb"nvidia(?:[-_][a-z]{1,20})?: "
@@ -47,6 +48,7 @@ _REPEATS: Final = b"rm_init_adapter failed"
 _LINE_END: Final = re.compile(rb"\\x0a(?:NVRM: )?")
 """`/dev/kmsg` writes an end of line within a record so."""
 _MOST_QUOTED: Final = 200
+"""Bytes of a line that are quoted in a message."""
 
 
 def unstarted_gpus(lines: Iterable[bytes]) -> dict[str, str]:

@@ -58,7 +58,7 @@ def listing(tree: Tree) -> str | None:
 
     A kernel that was built without modules has no list, and so none is loaded.
     """
-    text = tree.text(PROC_MODULES)
+    text = tree.read_text(PROC_MODULES)
     return "" if text is None and tree.exists(_PROC_VERSION) else text
 
 

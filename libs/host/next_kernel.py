@@ -54,14 +54,14 @@ def _default_entry(tree: Tree) -> str | None:
     """Return the kernel of GRUB's default entry, empty if that is not known; None: no default."""
     chosen = ""
     for path in GRUB_ENVIRONMENTS:
-        values = _assignments(tree.text(path))
+        values = _assignments(tree.read_text(path))
         chosen = chosen or values.get("next_entry") or values.get("saved_entry") or ""
-    default = _assignments(tree.text(GRUB)).get("GRUB_DEFAULT", "0")
+    default = _assignments(tree.read_text(GRUB)).get("GRUB_DEFAULT", "0")
     if default not in ("", "0", "saved"):
         return ""
     if not chosen or default != "saved":
         return None
-    entry = tree.text(f"{ENTRIES}/{chosen}.conf") if "/" not in chosen else None
+    entry = tree.read_text(f"{ENTRIES}/{chosen}.conf") if "/" not in chosen else None
     found = _ENTRY_KERNEL.search(entry or "")
     return found[1] if found else ""
 
@@ -106,7 +106,7 @@ def _has_headers(tree: Tree, release: str) -> bool:
 
 def _has_driver(tree: Tree, release: str) -> bool:
     """Return whether the machine has the module nvidia for a kernel, of its own or from Sluice."""
-    if _MODULE.search(tree.text(f"{MODULES}/{release}/modules.dep") or ""):
+    if _MODULE.search(tree.read_text(f"{MODULES}/{release}/modules.dep") or ""):
         return True
     placed = installation.installed(tree)
     index = store.read_index(tree, placed.artefact) if placed is not None else None

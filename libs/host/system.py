@@ -80,7 +80,7 @@ def secure_boot(tree: Tree) -> bool:
 
 def operating_system(tree: Tree) -> OperatingSystem | None:
     for path in ("/etc/os-release", "/usr/lib/os-release"):
-        text = tree.text(path)
+        text = tree.read_text(path)
         if text is None:
             continue
         rows = (_OS_LINE.fullmatch(line.strip()) for line in text.splitlines())
@@ -97,7 +97,7 @@ def operating_system(tree: Tree) -> OperatingSystem | None:
 
 def cpu(tree: Tree) -> Cpu | None:
     """Describe the processors by the first of them; None where the kernel does not."""
-    text = tree.text("/proc/cpuinfo")
+    text = tree.read_text("/proc/cpuinfo")
     if not text:
         return None
     first: dict[str, str] = {}
@@ -143,7 +143,7 @@ def _hexadecimal(text: str | None) -> int:
 
 
 def memory(tree: Tree) -> Memory | None:
-    lines = (line.partition(":") for line in (tree.text("/proc/meminfo") or "").splitlines())
+    lines = (line.partition(":") for line in (tree.read_text("/proc/meminfo") or "").splitlines())
     values = {name: value for name, _, value in lines}
     total = number(values.get("MemTotal", "").removesuffix("kB"))
     if not total:
@@ -151,7 +151,7 @@ def memory(tree: Tree) -> Memory | None:
     nodes = [
         name for name in tree.names("/sys/devices/system/node") if number(name[4:]) is not None
     ]
-    swaps = (tree.text("/proc/swaps") or "").splitlines()
+    swaps = (tree.read_text("/proc/swaps") or "").splitlines()
     return Memory(bytes=total * 1024, numa_nodes=max(1, len(nodes)), swap=len(swaps) > 1)
 
 

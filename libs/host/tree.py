@@ -14,10 +14,14 @@ import re
 import stat
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
+
+import msgspec
 
 from libs.host.confined import MAX_LINKS, open_below
 from libs.runtime.files import replace_in, write_all
+
+T = TypeVar("T")
 
 MAX_BYTES: Final = 4 << 20
 """The largest file that is read. `/proc/cpuinfo` of a machine with 1,024 threads has 2 MiB."""
@@ -49,13 +53,13 @@ class Tree:
     def __init__(self, root: "str | os.PathLike[str]") -> None:
         self.root = os.fspath(root)
 
-    def text(self, path: str) -> str | None:
+    def read_text(self, path: str) -> str | None:
         data = self.data(path)
         return None if data is None else data.decode(errors="replace")
 
     def word(self, path: str) -> str | None:
         """Return the stripped content of a file that holds one value."""
-        text = self.text(path)
+        text = self.read_text(path)
         return None if text is None else text.strip()
 
     def data(self, path: str) -> bytes | None:
@@ -321,6 +325,18 @@ class Tree:
                 raise
             if error.errno not in _MISSING:
                 raise Unreadable(path, error.strerror or str(error)) from error
+
+
+def read_json(tree: Tree, path: str, kind: type[T]) -> T | None:
+    """Return the value of a JSON file; None where it is missing, unreadable or malformed.
+
+    For files whose loss costs a repetition: whoever must not go on without one asks for `data`.
+    """
+    try:
+        data = tree.data(path)
+        return None if data is None else msgspec.json.decode(data, type=kind)
+    except (Unreadable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def number(text: str | None) -> int | None:

@@ -22,6 +22,7 @@ from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 from libs.runtime.logs import logger
 from libs.runtime.metrics import Metrics
+from libs.runtime.subscriptions import subscribed
 from libs.runtime.tasks import attempt, bounded
 
 RETRY_REFUSED = 60.0
@@ -129,7 +130,6 @@ class Controller(Generic[K]):
         *,
         name: str,
         reconcile: Reconcile[K],
-        queue: WorkQueue[K],
         concurrency: int,
         timeout: float,
         env: Env,
@@ -137,13 +137,14 @@ class Controller(Generic[K]):
     ) -> None:
         self._name = name
         self._reconcile = reconcile
-        self._queue = queue
+        self.queue: WorkQueue[K] = WorkQueue(clock=env.clock)
+        """Takes what is to be reconciled; it may be filled before `run`."""
         self._concurrency = concurrency
         self._timeout = timeout
         self._clock = env.clock
         self._ids = env.ids
         self._metrics = metrics
-        metrics.register(name, queue)
+        metrics.register(name, self.queue)
         self._failures: dict[K, str] = {}
         """The reason of each key whose last attempt failed or was refused."""
 
@@ -156,7 +157,7 @@ class Controller(Generic[K]):
         try:
             await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            self._queue.close()
+            self.queue.close()
             for worker in workers:
                 worker.cancel()
             await asyncio.wait(workers)
@@ -165,22 +166,19 @@ class Controller(Generic[K]):
 
     async def run_subscribed(self, *subscriptions: Callable[[], None]) -> None:
         """Run until cancelled; then end what filled the queue, so that no later term is woken."""
-        try:
+        with subscribed(*subscriptions):
             await self.run()
-        finally:
-            for unsubscribe in subscriptions:
-                unsubscribe()
 
     async def _run_worker(self) -> None:
         while True:
-            key = await self._queue.get()
+            key = await self.queue.get()
             try:
                 with bound_contextvars(
                     controller=self._name, key=str(key), reconcile=self._ids.new()[:12]
                 ):
                     await self._process(key)
             finally:
-                self._queue.done(key)
+                self.queue.done(key)
 
     async def _process(self, key: K) -> None:
         started = self._clock.monotonic()
@@ -193,19 +191,19 @@ class Controller(Generic[K]):
             case RequeueAfter(after):
                 outcome = AttemptOutcome.LATER
                 self._succeeded(key)
-                self._queue.add_after(key, max(after, SHORTEST_WAIT))
+                self.queue.add_after(key, max(after, SHORTEST_WAIT))
             case ReconcileRefused(why, again_in):
                 outcome = AttemptOutcome.REFUSED
-                self._queue.forget(key)
+                self.queue.forget(key)
                 if again_in is not None:
-                    self._queue.add_after(key, again_in)
+                    self.queue.add_after(key, again_in)
                 if self._is_new_cause(key, why):
                     _log.warning("reconcile was refused", why=why)
             case Exception() as error:
                 timed_out = isinstance(error, TimeoutError) and seconds >= self._timeout
                 outcome = AttemptOutcome.TIMED_OUT if timed_out else AttemptOutcome.FAILED
                 retry_after = error.retry_after if isinstance(error, KubeError) else None
-                wait = self._queue.retry(key, at_least=min(retry_after or 0.0, RETRY_CAP))
+                wait = self.queue.retry(key, at_least=min(retry_after or 0.0, RETRY_CAP))
                 if self._is_new_cause(key, describe_error(error)):
                     _log.warning("reconcile failed", exc_info=error, retry_in=round(wait, 3))
         self._metrics.record(self._name, outcome, seconds=seconds)
@@ -227,7 +225,7 @@ class Controller(Generic[K]):
         return error or results[0]
 
     def _succeeded(self, key: K) -> None:
-        self._queue.forget(key)
+        self.queue.forget(key)
         failure = self._failures.pop(key, None)
         if failure is not None:
             _log.info("reconcile succeeded again", failure=failure)

@@ -27,11 +27,19 @@ MIN_WRITE_INTERVAL = 10.0
 MAX_GROUPS = 10
 """Message groups per object, type and reason; further groups share one more event."""
 MAX_UNWRITTEN = 1000
+"""New events that wait while the API server is away; others are dropped and counted. Nothing
+depends on events, and memory must not grow with an outage.
+"""
 MAX_EVENTS = 4096
+"""Events that are kept, as they may be repeated; the oldest written one is forgotten."""
 MAX_TRIES = 5
+"""Attempts to write one event, until it is given up: later it would be told as news."""
 REQUEST_TIMEOUT = 3.0
+"""Seconds for one write, so that a server that hangs holds up few of them."""
 FLUSH_TIMEOUT = 3.0
+"""Seconds at the end of the process: what a kubelet grants a pod is needed for more than events."""
 MAX_MESSAGE_BYTES = 1024
+"""The API server refuses an event with a longer message."""
 _OVERFLOW = "\0"
 """The group of all further messages."""
 

@@ -23,6 +23,7 @@ SERVED_POLL_INTERVAL: Final = 10.0
 REPORT_INTERVAL: Final = 60.0
 """Seconds between two log lines about a missing kind."""
 VERIFY_TIMEOUT: Final = 5.0
+"""Seconds for a proof that a cache is current; without one, whoever asked deletes nothing."""
 
 log = logging.getLogger("sluice.kube")
 

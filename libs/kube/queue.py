@@ -24,13 +24,22 @@ from libs.runtime.clock import Clock
 K = TypeVar("K", bound=Hashable)
 
 RETRY_FIRST = 0.005
+"""Seconds before the first retry of a key; each further one waits twice as long."""
 RETRY_CAP = 300.0
+"""The longest of these waits: what a person repairs is noticed within five minutes."""
 RETRY_RATE = 50.0
 """Retries per second of all keys together, once the burst is used up."""
 RETRY_BURST = 500.0
+"""Retries at once after a quiet time. Without a bound, an outage of the API server would end with a
+retry of every key of the fleet.
+"""
 FAIR_TURN = 16
+"""At each of these turns the longest waiting key is taken, whatever its urgency; a storm of changes
+would otherwise keep keys of the first list waiting for ever.
+"""
 
 _MIN_HEAP = 64
+"""Entries below which no void ones are sorted out: the work would be more than what it saves."""
 
 
 class Urgency(IntEnum):

@@ -35,6 +35,7 @@ _CUDA: Final = "cuda-"
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9+~_.:-]{1,200}")
 _MAX_FILES: Final = 100
+"""Files of an artefact, which is a few packages; each file is brought to each node."""
 
 
 class ArtefactFile(msgspec.Struct, frozen=True, kw_only=True):

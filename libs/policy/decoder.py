@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from libs.contracts.words import excerpt
-from libs.policy.findings import Finding, Severity, quote_value
+from libs.policy.findings import REMEDY_WITHOUT_EFFECT, Finding, Severity, quote_value
 from libs.policy.shapes import (
     About,
     Field,
@@ -105,7 +105,7 @@ class PolicyDecoder:
         elif decoded != field.default and (reason or field.about.deprecated):
             problem = "is deprecated" if field.about.deprecated else "is accepted"
             problem += f" and has no effect here, because {reason}" if reason else ""
-            remedy = field.about.deprecated or "remove it, or keep it knowing that it has no effect"
+            remedy = field.about.deprecated or REMEDY_WITHOUT_EFFECT
             self.add_finding(path, quote_value(value), problem, remedy, Severity.NOTE)
         return decoded
 

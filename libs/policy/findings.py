@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -44,6 +44,20 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def _where(self) -> str:
         value = f" ({self.value})" if self.value else ""
         return f"{self.field}{value} {self.problem}"
+
+
+REMEDY_WITHOUT_EFFECT: Final = "remove it, or keep it knowing that it has no effect"
+
+
+def without_effect(field: str, value: Any, because: str) -> Finding:
+    """Return the note on a value that another operator obeys."""
+    return Finding(
+        field=field,
+        value=quote_value(value),
+        problem=f"is accepted and has no effect here, because {because}",
+        remedy=REMEDY_WITHOUT_EFFECT,
+        severity=Severity.NOTE,
+    )
 
 
 def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.policy.findings import Finding, Severity, quote_value
+from libs.policy.findings import Finding, quote_value, without_effect
 from libs.policy.kinds.common import EnvVar
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.selectors import is_valid_selector
@@ -173,13 +173,7 @@ def check_manager_env(
         variable = VARIABLES.get(name, _UNKNOWN)
         because = variable.because or (_SUPERSEDED if upgrade.auto_upgrade else "")
         if because:
-            yield Finding(
-                field=f"{path}[{name}]",
-                value=quote_value(value),
-                problem=f"is accepted and has no effect here, because {because}",
-                remedy="remove it, or keep it knowing that it has no effect",
-                severity=Severity.NOTE,
-            )
+            yield without_effect(f"{path}[{name}]", value, because)
         elif not variable.takes(value):
             yield Finding(
                 field=f"{path}[{name}]",

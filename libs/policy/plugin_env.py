@@ -6,7 +6,7 @@ A value that the device plugin could not read is refused here, before its pods f
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from libs.policy.findings import Finding, Severity, quote_value
+from libs.policy.findings import Finding, quote_value, without_effect
 from libs.policy.kinds.agents import PLUGIN_VARIABLES
 from libs.policy.kinds.common import EnvVar
 from libs.policy.plugin_config.config import IdStrategy, ListStrategy, SharingPolicy
@@ -24,14 +24,8 @@ def check_plugin_env(env: Iterable[EnvVar]) -> Iterator[Finding]:
     """Yield a finding for each variable that has no effect, and for each value of no use."""
     for name, value in {each.name: each.value for each in env}.items():
         if name not in PLUGIN_VARIABLES:
-            yield Finding(
-                field="spec.devicePlugin.env",
-                value=quote_value(name),
-                problem="is accepted and has no effect here, because the device plugin reads"
-                f" {', '.join(PLUGIN_VARIABLES)} alone",
-                remedy="remove it, or keep it knowing that it has no effect",
-                severity=Severity.NOTE,
-            )
+            because = f"the device plugin reads {', '.join(PLUGIN_VARIABLES)} alone"
+            yield without_effect("spec.devicePlugin.env", name, because)
         elif value and (allowed := _allowed_instead(name, value)):
             yield Finding(
                 field=f"spec.devicePlugin.env[{name}]",

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from libs.policy.findings import Finding, Severity, quote_value
+from libs.policy.findings import Finding, quote_value, without_effect
 from libs.policy.kinds.agents import LEGACY_CLASS, NRI_GPUS, NRI_MANAGEMENT
 from libs.policy.kinds.common import EnvVar
 
@@ -143,10 +143,4 @@ def check_toolkit_env(env: Iterable[EnvVar], *, nri: bool) -> Iterator[Finding]:
                 remedy=f"write {variable.values}",
             )
         elif because := variable.because or shadowed.get(name, ""):
-            yield Finding(
-                field=field,
-                value=quote_value(value),
-                problem=f"is accepted and has no effect here, because {because}",
-                remedy="remove it, or keep it knowing that it has no effect",
-                severity=Severity.NOTE,
-            )
+            yield without_effect(field, value, because)

@@ -9,15 +9,15 @@ import msgspec
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.policy.affinity import parse_affinity
 from libs.policy.driver_checks import check_driver
-from libs.policy.findings import Finding, Severity, quote_value
+from libs.policy.findings import Finding, Severity, quote_value, without_effect
 from libs.policy.kinds.agents import (
     LEGACY_CLASS,
     WITH_WORKLOAD,
-    Validator,
 )
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
+from libs.policy.kinds.common import EnvVar
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
-from libs.policy.kinds.mig import WITH_REBOOT, MigManager
+from libs.policy.kinds.mig import WITH_REBOOT
 from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
 from libs.policy.kinds.unsupported import ONLY_FOR_VMS
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
@@ -74,8 +74,15 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
     yield from _directories(spec)
     yield from _runtime_class(spec.operator.runtime_class)
     yield from check_toolkit_env(spec.toolkit.env, nri=spec.cdi.nri_plugin_enabled)
-    yield from _mig_variables(spec.mig_manager)
-    yield from _validator_variables(spec.validator)
+    yield from _variables(
+        "spec.migManager.env", spec.mig_manager.env, only=WITH_REBOOT, agent="the driver agent"
+    )
+    yield from _variables(
+        "spec.validator.plugin.env",
+        spec.validator.plugin.env,
+        only=WITH_WORKLOAD,
+        agent="the validator's agent",
+    )
     yield from check_plugin_env(spec.device_plugin.env)
     yield from _claims(policy)
     if spec.dra.enabled and not (spec.cdi.enabled and spec.toolkit.enabled):
@@ -161,13 +168,10 @@ def _node_affinity(given: FreeForm) -> Iterator[Finding]:
             remedy="select by another label",
         )
     if affinity.has_preferences:
-        yield Finding(
-            field=f"{field}.preferredDuringSchedulingIgnoredDuringExecution",
-            value=quote_value(()),
-            problem="is accepted and has no effect here, because a driver runs on every node that"
-            " it may run on",
-            remedy="remove it, or keep it knowing that it has no effect",
-            severity=Severity.NOTE,
+        yield without_effect(
+            f"{field}.preferredDuringSchedulingIgnoredDuringExecution",
+            (),
+            "a driver runs on every node that it may run on",
         )
 
 
@@ -218,30 +222,12 @@ def _runtime_class(name: str) -> Iterator[Finding]:
         )
 
 
-def _mig_variables(section: MigManager) -> Iterator[Finding]:
-    for each in section.env:
-        if each.name != WITH_REBOOT:
-            yield Finding(
-                field="spec.migManager.env",
-                value=quote_value(each.name),
-                problem="is accepted and has no effect here, because the driver agent has its own"
-                f" settings; only {WITH_REBOOT} is read",
-                remedy="remove it, or keep it knowing that it has no effect",
-                severity=Severity.NOTE,
-            )
-
-
-def _validator_variables(section: Validator) -> Iterator[Finding]:
-    for each in section.plugin.env:
-        if each.name != WITH_WORKLOAD:
-            yield Finding(
-                field="spec.validator.plugin.env",
-                value=quote_value(each.name),
-                problem="is accepted and has no effect here, because the validator's agent has its"
-                f" own settings; only {WITH_WORKLOAD} is read",
-                remedy="remove it, or keep it knowing that it has no effect",
-                severity=Severity.NOTE,
-            )
+def _variables(field: str, env: Iterable[EnvVar], *, only: str, agent: str) -> Iterator[Finding]:
+    """Note the variables of an operand of which our agent reads only one."""
+    for each in env:
+        if each.name != only:
+            because = f"{agent} has its own settings; only {only} is read"
+            yield without_effect(field, each.name, because)
 
 
 def _claims(policy: ClusterPolicy | GpuClusterPolicy) -> Iterator[Finding]:

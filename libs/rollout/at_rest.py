@@ -11,6 +11,7 @@ from libs.rollout.eligibility import (
     validation_candidate,
 )
 from libs.rollout.failed_gpus import describe_failed_gpus
+from libs.rollout.idle_slots import idle_step
 from libs.rollout.mig_at_rest import divide_at_rest
 from libs.rollout.node_case import NodeCase
 from libs.rollout.node_driver import (
@@ -33,7 +34,6 @@ from libs.rollout.node_writes import (
 )
 from libs.rollout.persons_lease import describe_lease, has_persons_lease, lease_ended_by
 from libs.rollout.revalidation import driver_absent_wait, revalidate
-from libs.rollout.slots import idle_step
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from libs.rollout.wait_reasons import FAILED_AND_HALTED, FAILED_AND_RELEASED, wait

@@ -6,19 +6,12 @@ from enum import StrEnum
 import msgspec
 
 from libs.contracts.commands import Command, PreflightCheck
-from libs.contracts.node import NodeLease, NodeRecord, Operation, WaitCode
+from libs.contracts.node import NodeLease, NodeRecord, Operation
+from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import Brake, RolloutStatus
 
-
-class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why a node is not where its policy wants it, and what can end that."""
-
-    code: WaitCode
-    detail: str
-    since: float
-    until: float | None = None
-    """None: without limit."""
-    who: str = ""
+Wait = WaitReason
+"""Why a node is not where its policy wants it, and what can end that: as answers tell it."""
 
 
 class NodeTaint(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,7 +52,11 @@ _RECORD = NodeField.RECORD
 
 
 def handle_edits(case: NodeCase) -> Step | Wait | None:
-    """Return what follows from edits of the node; None: nothing was edited."""
+    """Return what follows from edits of the node; None: nothing was edited.
+
+    A lost record comes first, because the other answers rest on the record; a request for an
+    upgrade before the driver label, because the upgrade sets the label anyway.
+    """
     record = case.node.record
     if (
         type(record) is NodeRecord
@@ -106,7 +110,7 @@ def _restore_state_label(case: NodeCase, record: NodeRecord) -> Step:
     notice = edit_notice(
         node, NodeField.STATE, before=record.state, after=node.state, message=message
     )
-    leased = node.upgrade_lease is not None
+    leased = case.lease is not None
     change = NodeChange(
         because=f"restore the state label, edited by {field_writer(node, NodeField.STATE)}",
         record=replace(record, edits=record.edits + 1),
@@ -122,7 +126,7 @@ def handle_driver_label_edit(case: NodeCase, record: NodeRecord) -> Step | Wait 
         return None
     if record.state == UpgradeState.UPGRADE_DONE:
         return _restore_at_rest(case, record)
-    if record.started and case.node.upgrade_lease is not None:
+    if record.started and case.lease is not None:
         return _restore_in_flight(case, record)
     return None
 

@@ -16,9 +16,14 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
 
 QUIESCE: Final = 240.0
+"""How long a component may take to release the GPU devices: a driver that is in use cannot be
+unloaded, and a node that waits for ever is lost to its users."""
 UNLOAD: Final = 120.0
+"""How long the kernel may refuse the unload, because a process still ends."""
 DRIVER_START: Final = 30 * 60.0
+"""How long a driver may take to be ready: it may have to pull its image and compile its modules."""
 VALIDATION: Final = 600.0
+"""How long the validator may take. It answers within minutes, or something hangs."""
 RUNTIME_REPORT: Final = 30.0
 """How long evidence waits for a report of the container runtime's configuration that it names."""
 MIG: Final = 600.0
@@ -34,8 +39,11 @@ RESTARTS: Final = 3
 """The number of restarts of a driver that fails its node."""
 
 STALE_AFTER: Final = 90.0
+"""The age from which a source is too old to take capacity away: what it shows may be long gone."""
 BACK_OFF: Final = 600.0
+"""How long a node is left alone after a release: at once the same obstacle would meet it again."""
 LONGEST_BACK_OFF: Final = 6 * 3600.0
+"""Each release doubles the time, up to this: a node is tried again several times a day."""
 
 
 class FlightState(msgspec.Struct, frozen=True):

@@ -20,10 +20,10 @@ from libs.contracts.node import (
 )
 from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Step, Wait
+from libs.rollout.idle_slots import withdraw_commands
 from libs.rollout.node_case import NodeCase
 from libs.rollout.node_writes import RESTING_STATES, NodeChange, overwritten_keys, write_step
 from libs.rollout.notices import edit_notice, field_writer, request_notice
-from libs.rollout.slots import withdraw_commands
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.wait_reasons import wait
 
@@ -52,7 +52,7 @@ def loss_reason(case: NodeCase) -> str:
         return _record_problem(case.node) if _was_ours(case) else ""
     if case.node.other_managers(NodeField.RECORD) and not case.node.is_owned(NodeField.RECORD):
         return f"the upgrade record was overwritten by {field_writer(case.node, NodeField.RECORD)}"
-    lease = case.node.upgrade_lease
+    lease = case.lease
     if case.record.state in RESTING_STATES:
         return (
             ""
@@ -127,7 +127,7 @@ def _was_ours(case: NodeCase) -> bool:
     Commands alone show it only beside an unreadable record: a node that was forgotten, or whose
     driver was removed, has had commands too.
     """
-    if case.node.upgrade_lease is not None or _has_begun(case) or case.node.has_damaged_record:
+    if case.lease is not None or _has_begun(case) or case.node.has_damaged_record:
         return True
     if isinstance(case.node.record, NodeRecord):
         return False

@@ -1,10 +1,8 @@
 """What the step of one node is decided on: the node, its pool, and the moment."""
 
-from typing import Self
-
 import msgspec
 
-from libs.contracts.node import NodeRecord
+from libs.contracts.node import NodeLease, NodeRecord
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -18,7 +16,5 @@ class NodeCase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     now: Instant
     record: NodeRecord | None
     """Where the node stands; None: it has no record, or only that of an earlier Node."""
-
-    @classmethod
-    def of(cls, node: NodeView, pool: PoolView, now: Instant) -> Self:
-        return cls(node=node, pool=pool, now=now, record=node.current_record)
+    lease: NodeLease | None
+    """The lease of an operation in progress; None: the node is at rest, or a person has it."""

@@ -127,9 +127,9 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
 def write_step(case: NodeCase, change: NodeChange) -> Step:
     """Build the step that writes the Node."""
     node = case.node
-    lease = node.upgrade_lease if change.lease is UNSET else change.lease
+    lease = case.lease if change.lease is UNSET else change.lease
     record = _completed_record(case, change)
-    removed = overwritten_keys(node, *_removed_fields(node, change, lease))
+    removed = overwritten_keys(node, *_removed_fields(case, change, lease))
     applied = NodeApplyConfiguration(
         state="" if record is None else record.state,
         driver_label=_label_after(node, change, lease),
@@ -199,13 +199,13 @@ def taints_without(node: NodeView, key: str) -> tuple[NodeTaint, ...] | None:
 
 
 def _removed_fields(
-    node: NodeView, change: NodeChange, lease: NodeLease | None
+    case: NodeCase, change: NodeChange, lease: NodeLease | None
 ) -> Iterator[NodeField]:
     """Yield the fields that a write without them is meant to remove."""
-    if change.record is None and node.current_record is not None:
+    if change.record is None and case.node.current_record is not None:
         yield NodeField.STATE
         yield NodeField.RECORD
-    if lease is None and node.upgrade_lease is not None:
+    if lease is None and case.lease is not None:
         yield NodeField.LEASE
     if change.driver_label == "":
         yield NodeField.DRIVER

@@ -96,7 +96,7 @@ def drop_needless_request(case: NodeCase) -> Step | None:
 
 def _needless_reason(case: NodeCase) -> str:
     match case.node.request:
-        case NodeRequest.FORGET if case.record is not None and case.node.upgrade_lease is not None:
+        case NodeRequest.FORGET if case.record is not None and case.lease is not None:
             return "an upgrade is in progress: a node can be forgotten once it has failed"
         case NodeRequest.ADOPT | NodeRequest.FORGET:
             return "the upgrade record of this node is not lost"

@@ -11,7 +11,7 @@ from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.edits import handle_edits
-from libs.rollout.in_flight.start import begin
+from libs.rollout.in_flight.begin import begin
 from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.limits import stale_source
 from libs.rollout.node_case import NodeCase
@@ -52,9 +52,9 @@ def step_in_pool(
     node: NodeView, pool: PoolView, evaluation: PoolEvaluation, now: Instant
 ) -> StepInPool:
     """Step the node as far as its pool allows now."""
-    case = NodeCase.of(node, pool, now)
-    outcome = step(case)
-    leased = node.lease is not None and node.upgrade_lease is not None
+    lease = None if node.lease is None else node.upgrade_lease
+    case = NodeCase(node=node, pool=pool, now=now, record=node.current_record, lease=lease)
+    outcome, leased = step(case), lease is not None
     phase = phase_of(case, outcome, leased=leased)
     if outcome is None:
         return StepInPool(None, phase, leased, is_stale=False)
@@ -72,7 +72,7 @@ def step(case: NodeCase) -> NodeOutcome:
     outcome = handle_edits(case)
     if outcome is not None:
         return outcome
-    if case.node.lease is not None and case.node.upgrade_lease is not None:
+    if case.lease is not None:
         return step_in_flight(case)
     outcome = step_at_rest(case)
     entry = case.pool.constraints.in_flight.get(case.node.uid)

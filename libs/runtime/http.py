@@ -18,6 +18,7 @@ import msgspec
 from libs.runtime.clock import Clock
 from libs.runtime.fatal import fatal
 from libs.runtime.logs import logger
+from libs.runtime.service import Service
 from libs.runtime.values import Port
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -177,3 +178,11 @@ def _encode(page: Page, *, with_body: bool = True) -> bytes:
         f"Content-Length: {len(page.body)}\r\n{allow}Connection: close\r\n\r\n"
     )
     return head.encode() + (page.body if with_body else b"")
+
+
+async def serve_pages(
+    service: Service, name: str, settings: HttpSettings, pages: Mapping[str, Callable[[], Page]]
+) -> None:
+    """Serve pages until the service ends; the log tells where."""
+    host, port = (await service.enter(name, HttpServer(settings, pages))).address
+    _log.info(f"{name} started", host=host, port=port)

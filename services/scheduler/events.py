@@ -4,59 +4,45 @@ A Kubernetes Event is recorded for each new state label, in the words of the GPU
 waits that somebody has to end, or that last (`wait_events.py`). Texts name drivers by version.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from libs.contracts.events import (
     NOT_WAITING,
     STILL_WAITING,
     EditEvent,
     EvictionEvent,
-    GrantEvent,
     LeaderEvent,
-    RolloutEvent,
     StepEvent,
     WaitEvent,
 )
 from libs.contracts.node import MigState, NodeRecord, WaitCode
 from libs.contracts.queries import PlanAnswer
-from libs.contracts.rollout import RolloutPhase, RolloutStatus, release_command
 from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
-from libs.rollout.decision import Notice, Step, Wait, WriteNode, WriteRollout
+from libs.rollout.decision import Notice, Step, Wait, WriteNode
 from libs.rollout.mig_at_rest import describe_mig_state
-from libs.rollout.pool import harm
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY, is_for_people
 from services.scheduler.cordons import Cordons
 from services.scheduler.drained import drained_seconds
+from services.scheduler.driver_names import DriverNames
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
 from services.scheduler.persons_leases import PersonsLeases
 from services.scheduler.plan_events import plan_events
-from services.scheduler.resources import ROLLOUTS, Rollout
+from services.scheduler.rollout_events import REASON, RolloutEvents
 from services.scheduler.rollout_texts import (
-    brake_text,
-    phase_text,
-    release_text,
-    released,
     with_commands,
 )
 from services.scheduler.wait_events import LastWait, WaitEvents
 
-REASON: Final = "GPUDriverUpgrade"
 MIG_REASON: Final = "MIGConfig"
-NODES_PER_EVENT: Final = 50
-"""Nodes in one event of a grant, so that it is never too large for the stream."""
 HISTORY_LENGTH: Final = 20
 """Entries of each node's history, which the query `why` returns."""
-_DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
-"""That of a target or a build, which is not part of a name: those of DaemonSets and pods have it.
-"""
 
 
 class PastStep(NamedTuple):
@@ -88,16 +74,14 @@ class UpgradeEvents:
         self._wait_events = WaitEvents(
             inputs.kube_events, started_at=inputs.env.clock.now(), earlier=earlier_waits
         )
+        self._drivers = DriverNames()
+        self.rollouts = RolloutEvents(inputs.kube_events, inputs.publisher, self._drivers)
         self._cordons = Cordons()
         self._persons_leases = PersonsLeases()
         self._uids: dict[str, str] = {}
         self._pools: dict[str, str] = {}
-        self._versions: dict[str, str] = {}
-        """Driver versions by target and by label, also of targets that were wanted before."""
         self._targets: dict[str, str] = {}
         """The target of each node's last attempt."""
-        self._failures: dict[tuple[str, str], int] = {}
-        """How many nodes of a pool failed on a target, as far as its Rollout says."""
         self.history: dict[str, list[PastStep]] = {}
 
     def leader_started(self, holder: str) -> None:
@@ -125,17 +109,7 @@ class UpgradeEvents:
 
     def pools_changed(self, pools: Iterable[PoolView]) -> None:
         for pool in pools:
-            if pool.target and pool.version:
-                builds = pool.builds.get(pool.target, {}).values()
-                digests = (pool.target, *(build.label for build in builds))
-                self._versions |= dict.fromkeys(digests, pool.version)
-            records = {} if pool.rollout is None else pool.rollout.status.targets
-            for target, record in records.items():
-                self._failures[pool.key, target] = len(record.failed)
-
-    def _named(self, text: str) -> str:
-        """Replace digests by the versions that people know."""
-        return _DIGEST.sub(lambda found: self._versions.get(found[0], found[0]), text)
+            self._drivers.add(pool)
 
     def _forget(self, name: str) -> None:
         self._metrics.set_wait(name, None)
@@ -144,8 +118,6 @@ class UpgradeEvents:
         self._persons_leases.forget(name)
         for by_name in (self._uids, self._pools, self._targets, self.history):
             by_name.pop(name, None)
-
-    # Decisions.
 
     def decided(self, decision: DecisionDelta, waits: Mapping[str, Wait]) -> None:
         """Report the waits that changed, and those among all that have lasted by now."""
@@ -161,7 +133,7 @@ class UpgradeEvents:
                 self._tell_lasting(name, wait)
 
     def _tell_lasting(self, name: str, wait: Wait) -> None:
-        wait = self._with_versions(wait)
+        wait = replace(wait, detail=self._drivers.named(wait.detail))
         uid, now = self._uids.get(name, ""), self._clock.now()
         if self._wait_events.tell_lasting(name, uid, wait, now):
             self._publish_wait(name, wait, f"{name}: {STILL_WAITING}{wait.detail}")
@@ -189,42 +161,25 @@ class UpgradeEvents:
             self._wait_events.ended(name)
             self._publish_wait(name, None, f"{name}: {NOT_WAITING}")
         else:
-            wait = self._with_versions(wait)
-            told = replace(wait, who=self._with_commands(name, wait.who))
+            wait = replace(wait, detail=self._drivers.named(wait.detail))
+            release = self._drivers.release(self._pools.get(name, ""), self._targets.get(name, ""))
+            told = replace(wait, who=with_commands(wait.who, node=name, release=release))
             self._wait_events.began(name, self._uids.get(name, ""), told, self._clock.now())
             self._publish_wait(name, wait, f"{name}: {wait.detail}")
-
-    def _with_versions(self, wait: Wait) -> Wait:
-        return replace(wait, detail=self._named(wait.detail))
-
-    def _with_commands(self, name: str, who: str) -> str:
-        pool, target = self._pools.get(name, ""), self._targets.get(name, "")
-        version, failures = self._versions.get(target, ""), self._failures.get((pool, target))
-        release = release_command(pool, version, failures or None) if version else ""
-        return with_commands(who, node=name, release=release)
 
     def _publish_wait(self, name: str, wait: Wait | None, message: str) -> None:
         uid = self._uids.get(name, "")
         event = WaitEvent(
             pool=self._pools.get(name, ""),
             told=self._wait_events.told(name, uid, self._clock.now()),
+            **({} if wait is None else asdict(wait)),
         )
-        if wait is not None:
-            event = replace(
-                event,
-                code=wait.code,
-                detail=wait.detail,
-                since=wait.since,
-                until=wait.until,
-                who=wait.who,
-            )
         self._publish(name, event, message, id=self._next_id("wait"))
-
-    # Effects.
 
     def node_written(
         self, name: str, before: NodeView | None, write: WriteNode, step: Step, revision: str
     ) -> None:
+        """Report a written Node: its new state, and how long the one before lasted."""
         state_before = before.state if before is not None else ""
         state = write.applied.state
         self._add_to_history(name, step.because)
@@ -238,18 +193,16 @@ class UpgradeEvents:
         drained = drained_seconds(before, write.applied, now=self._clock.now())
         if drained is not None:
             self._metrics.node_upgraded(drained)
-        message = f"Successfully updated node state label to {state or 'null'}"
-        self._kube_events.record(
-            _node_reference(name, write.uid), type="Normal", reason=REASON, message=message
-        )
-        record = write.applied.record
+        self._record(name, write, f"Successfully updated node state label to {state or 'null'}")
+        pool = self._pools.get(name, "")
+        record = write.applied.record or NodeRecord(node_uid="", epoch=0, token=0, pool=pool)
         event = StepEvent(
-            pool=record.pool if record is not None else self._pools.get(name, ""),
-            token=record.token if record is not None else 0,
+            pool=record.pool,
+            token=record.token,
             before=state_before,
             after=state,
-            target=record.target if record is not None else "",
-            cause=record.cause if record is not None else "",
+            target=record.target,
+            cause=record.cause,
             revision=revision,
         )
         self._publish(name, event, step.because, id=f"step/{write.uid}/{revision}")
@@ -258,39 +211,31 @@ class UpgradeEvents:
         state = write.applied.mig_state
         if before is None or not state or state == before.mig_state:
             return
-        self._kube_events.record(
-            _node_reference(name, write.uid),
-            type="Warning" if state == MigState.FAILED else "Normal",
-            reason=MIG_REASON,
-            message=describe_mig_state(before.mig, write.applied.record, state),
-        )
+        text = describe_mig_state(before.mig, write.applied.record, state)
+        self._record(name, write, text, is_bad=state == MigState.FAILED, reason=MIG_REASON)
 
     def step_failed(self, name: str, step: Step, why: str) -> None:
         """Report a failed step that writes the Node."""
         write = next((action for action in step.actions if isinstance(action, WriteNode)), None)
         if write is not None:
             state = write.applied.state
-            self._kube_events.record(
-                _node_reference(name, write.uid),
-                type="Warning",
-                reason=REASON,
-                message=self._named(f"Failed to update node state label to {state}, {why}"),
-                group=f"failed {state}",
-            )
+            text = self._drivers.named(f"Failed to update node state label to {state}, {why}")
+            self._record(name, write, text, is_bad=True, group=f"failed {state}")
 
-    def rollout_failed(self, write: WriteRollout, why: str) -> None:
-        """Report a failed write of a Rollout, unless the Rollout does not exist yet."""
-        if write.uid:
-            reference = InvolvedObject(
-                api_version=ROLLOUTS.api_version,
-                kind=ROLLOUTS.kind,
-                name=write.pool,
-                uid=write.uid,
-            )
-            message = self._named(f"Failed to write the Rollout ({write.because}): {why}")
-            self._kube_events.record(
-                reference, type="Warning", reason=REASON, message=message, group="failed"
-            )
+    def _record(
+        self,
+        name: str,
+        write: WriteNode,
+        message: str,
+        *,
+        is_bad: bool = False,
+        reason: str = REASON,
+        group: str = "",
+    ) -> None:
+        """Record a Kubernetes Event about a write to a Node."""
+        node = InvolvedObject(kind="Node", name=name, uid=write.uid)
+        kind = "Warning" if is_bad else "Normal"
+        self._kube_events.record(node, type=kind, reason=reason, message=message, group=group)
 
     def edit_noted(self, name: str, note: Notice) -> None:
         """Report an edit by another field manager, and how the scheduler responds."""
@@ -319,77 +264,6 @@ class UpgradeEvents:
         for event, event_id, message in parts:
             self._publisher.publish(event, id=event_id, message=message)
 
-    def rollout_written(self, write: WriteRollout, before: PoolView | None, revision: str) -> None:
-        """Report the granted starts, and a change of phase or target."""
-        status, rollout = write.status, before.rollout if before is not None else None
-        for start in range(0, len(write.granted), NODES_PER_EVENT):
-            nodes = write.granted[start : start + NODES_PER_EVENT]
-            grant = GrantEvent(
-                pool=write.pool,
-                target=status.target,
-                epoch=status.epoch,
-                nodes=nodes,
-                limit=status.counts.limit,
-                unavailable=status.counts.unavailable,
-            )
-            message = f"{write.pool}: upgrade granted to {', '.join(nodes)}"
-            event_id = f"grant/{write.pool}/{revision}/{start}"
-            self._publisher.publish(grant, id=event_id, message=message)
-        old = rollout.status if rollout is not None else None
-        before_phase, phase = None if old is None else _told_phase(old), _told_phase(status)
-        if old is not None and (before_phase, old.target) == (phase, status.target):
-            return
-        change = RolloutEvent(
-            pool=write.pool,
-            target=status.target,
-            before="" if before_phase is None else before_phase.value,
-            after=phase.value,
-            because=status.because or write.because,
-            failed=status.counts.failed,
-            done=status.counts.done,
-            total=status.counts.total,
-        )
-        if before is None or old is None:
-            text = "Rollout created; its status shows the progress"
-        else:
-            text = phase_text(change, threshold=_threshold(before, status))
-        self._publisher.publish(
-            change,
-            id=f"rollout/{write.pool}/{revision}",
-            message=self._named(f"{write.pool}: {text}"),
-        )
-
-    def rollout_changed(self, before: Rollout | None, after: Rollout | None) -> None:
-        """Report a brake that was set, and a halt that was released."""
-        if before is None or after is None or before.metadata.uid != after.metadata.uid:
-            return
-        self._spec_changed(
-            after, "brake", before.spec.brake.value, after.spec.brake.value, brake_text(after)
-        )
-        self._spec_changed(after, "release", released(before), released(after), release_text(after))
-
-    def _spec_changed(
-        self, rollout: Rollout, field: str, before: str, after: str, text: str
-    ) -> None:
-        if before == after:
-            return
-        metadata, status = rollout.metadata, rollout.status
-        change = RolloutEvent(
-            pool=metadata.name,
-            target=status.target,
-            before=before,
-            after=after,
-            because=field,
-            failed=status.counts.failed,
-            done=status.counts.done,
-            total=status.counts.total,
-        )
-        self._publisher.publish(
-            change,
-            id=f"{field}/{metadata.uid}/{metadata.generation}",
-            message=self._named(f"{metadata.name}: {text}"),
-        )
-
     def _publish(
         self,
         name: str,
@@ -401,7 +275,7 @@ class UpgradeEvents:
         self._publisher.publish(
             event,
             id=id,
-            message=self._named(message),
+            message=self._drivers.named(message),
             node=name,
             node_uid=self._uids.get(name, ""),
         )
@@ -417,26 +291,8 @@ class UpgradeEvents:
         return f"{prefix}/{self._term}/{self._count}"
 
 
-def _told_phase(status: RolloutStatus) -> RolloutPhase:
-    """Return the phase that is told: a driver that is complete, but for nodes that go on with it,
-    is neither proven nor complete anew, which people would take for another upgrade.
-    """
-    return RolloutPhase.COMPLETE if status.is_complete else status.phase
-
-
 def _is_change(before: Wait | None, wait: Wait | None) -> bool:
     """Whether the code changed, or the wait is for people now and was not before."""
     if before is None or wait is None or before.code != wait.code:
         return before is not wait
     return is_for_people(wait.code, wait.who) and not is_for_people(before.code, before.who)
-
-
-def _threshold(pool: PoolView, status: RolloutStatus) -> int:
-    """Return how many validated nodes prove the target; its record begins with the first grant."""
-    record = status.targets.get(status.target)
-    base = status.base or status.counts.total
-    return harm.threshold(pool.strategy, base=base) if record is None else record.threshold
-
-
-def _node_reference(name: str, uid: str) -> InvolvedObject:
-    return InvolvedObject(kind="Node", name=name, uid=uid)

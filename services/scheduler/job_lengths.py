@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from libs.bus.port import Bus, BusError, LastPerSubject, StoredMessage
+from libs.bus.port import Bus, BusError
+from libs.bus.read_stream import read_stream
 from libs.contracts import subjects
 from libs.contracts.lengths import JobLengths, KindLengths
 from libs.contracts.message import MalformedMessage, decode, encode
@@ -191,33 +192,12 @@ def _ends(pod: Pod) -> Iterator[float]:
 
 async def _read(bus: Bus) -> dict[str, _PoolLengths]:
     """Return what earlier leaders have stored."""
-    reading = _StoredLengths()
     pattern = subjects.cluster_pattern(subjects.Lengths, bus.identity.cluster)
-    following = await bus.follow(subjects.STATE, pattern, reading, start=LastPerSubject())
-    try:
-        await reading.complete.wait()
-    finally:
-        await following.close()
-    return {each.pool: _PoolLengths(each) for each in reading.found.values()}
-
-
-class _StoredLengths:
-    def __init__(self) -> None:
-        self.found: dict[str, JobLengths] = {}
-        self.complete = asyncio.Event()
-
-    # Called by the bus (`Follower`).
-
-    def began(self, _recreated: bool, /) -> None:
-        self.found.clear()
-
-    def received(self, message: StoredMessage) -> None:
+    found: dict[str, _PoolLengths] = {}
+    for message in await read_stream(bus, subjects.STATE, pattern):
         try:
-            self.found[message.subject] = decode(JobLengths, message.data)
+            lengths = decode(JobLengths, message.data)
         except MalformedMessage:
-            return  # of another version: it is learned again
-
-    def caught_up(self) -> None:
-        self.complete.set()
-
-    def lost(self) -> None: ...
+            continue  # of another version: it is learned again
+        found[lengths.pool] = _PoolLengths(lengths)
+    return found

@@ -39,7 +39,6 @@ from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, Readiness
-from libs.rollout.wait_reasons import wait_reason
 from libs.runtime.logs import logger
 from services.scheduler.events import PastStep
 from services.scheduler.plan_pods import TooManyPods
@@ -161,7 +160,7 @@ class SchedulerQueries:
             state=node.state,
             target=record.target if record is not None else pool.target if pool else "",
             in_place=wait is None and is_free(node) and not node.write_pending,
-            wait=wait_reason(wait),
+            wait=wait,
             history=tuple(step.text for step in history),
             history_at=tuple(step.at for step in history),
             no_gpus=node.no_gpus,

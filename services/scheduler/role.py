@@ -115,7 +115,7 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
         stack.callback(inputs.pod_cache.follow, ())
         events = UpgradeEvents(inputs, node_states, epoch=epoch, earlier_waits=earlier_waits)
         events.leader_started(holder)
-        stack.callback(rollouts.cache.on_change(events.rollout_changed))
+        stack.callback(rollouts.cache.on_change(events.rollouts.changed))
         executor = Executor(inputs, kube, tracker=tracker, events=events, node_states=node_states)
         loop = LeaderLoop(inputs, tracker=tracker, executor=executor, events=events, epoch=epoch)
         job_lengths = JobLengthsLearner(

@@ -14,15 +14,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.bus.port import Bus, BusError, LastPerSubject, StoredMessage
+from libs.bus.port import Bus, BusError, StoredMessage
+from libs.bus.read_stream import read_stream
 from libs.contracts import subjects
 from libs.contracts.events import Event, EventKind, WaitEvent
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage, decode
-from libs.contracts.node import WAITS_OF_POOLS, WAITS_REASON, WaitCode
+from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.kube.events import EventRecorder, InvolvedObject
 from libs.rollout.decision import Wait
-from libs.rollout.wait_reasons import is_for_people, resolver_if_it_lasts
+from libs.rollout.wait_reasons import WAITS_OF_POOLS, is_for_people, resolver_if_it_lasts
 from libs.rollout.wait_tracker import WakeQueue
 from libs.runtime.logs import logger
 
@@ -54,7 +55,6 @@ async def read_last_waits(bus: Bus) -> Mapping[str, LastWait] | None:
     """Return the last wait of each node by its name; None if the bus does not give them."""
     if not bus.link.is_up:
         return None
-    reading = _LastWaits()
     pattern = subjects.Event(
         cluster=bus.identity.cluster,
         node=subjects.ANY,
@@ -63,46 +63,27 @@ async def read_last_waits(bus: Bus) -> Mapping[str, LastWait] | None:
     )
     try:
         async with asyncio.timeout(READ_SECONDS):
-            following = await bus.follow(
-                subjects.EVENTS, str(pattern), reading, start=LastPerSubject()
-            )
-            try:
-                await reading.complete.wait()
-            finally:
-                await following.close()
+            messages = await read_stream(bus, subjects.EVENTS, str(pattern))
     except (BusError, TimeoutError) as error:
         _log.warning("earlier waits are not known, and not told again", why=str(error))
         return None
-    return reading.found
+    return dict(filter(None, map(_last_wait, messages)))
 
 
-class _LastWaits:
-    def __init__(self) -> None:
-        self.found: dict[str, LastWait] = {}
-        self.complete = asyncio.Event()
-
-    # Called by the bus (`Follower`).
-
-    def began(self, _recreated: bool, /) -> None:
-        self.found.clear()
-
-    def received(self, message: StoredMessage) -> None:
-        try:
-            event = decode(Event, message.data)
-            body = event.open()
-        except MalformedMessage:
-            return
-        if isinstance(body, WaitEvent):
-            told = {WaitCode(code): at for code, at in body.told.items()}
-            code = body.code
-            if code is not None and not is_for_people(code, body.who):
-                code = code if code in told and told[code] >= body.since else None
-            self.found[event.node] = LastWait(event.node_uid, code, told)
-
-    def caught_up(self) -> None:
-        self.complete.set()
-
-    def lost(self) -> None: ...
+def _last_wait(message: StoredMessage) -> tuple[str, LastWait] | None:
+    """Return the node of a wait's event, and what that says; None for any other message."""
+    try:
+        event = decode(Event, message.data)
+        body = event.open()
+    except MalformedMessage:
+        return None
+    if not isinstance(body, WaitEvent):
+        return None
+    told = {WaitCode(code): at for code, at in body.told.items()}
+    code = body.code
+    if code is not None and not is_for_people(code, body.who):
+        code = code if code in told and told[code] >= body.since else None
+    return event.node, LastWait(event.node_uid, code, told)
 
 
 class WaitEvents:

@@ -4,6 +4,7 @@ Most clients are judged at once. A token with an unknown key, or of a pod that i
 waits for the API server.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from libs.bus.callout import PLAIN, SignInRequest
 from libs.bus.connections import SHARES
 from libs.bus.permissions import account_of
+from libs.bus.sessions import Session
 from libs.contracts.identities import Identity
 from libs.kube.errors import KubeError
 from libs.runtime.clock import Clock
@@ -27,8 +29,14 @@ LATE: Final = 3.0
 
 
 class Connections(Protocol):
+    """What sign-in needs of the monitor of connections."""
+
     def count(self, identity: Identity) -> int:
         """Return the number of connections of an identity."""
+        ...
+
+    def close(self, matches: Callable[[Session], bool]) -> int:
+        """Cut the sessions that match, also those found soon after."""
         ...
 
 

@@ -6,8 +6,7 @@ it may have been while no process of sign-in was running.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from libs.bus.sessions import Session
 from libs.contracts.identities import Writer
@@ -15,6 +14,7 @@ from libs.kube.views import Object
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.signin.claims import ACCOUNT_PREFIX, Holder, Refused
+from services.signin.gate import Connections
 from services.signin.metrics import SignInMetrics
 from services.signin.objects import ClusterObjects, Named
 from services.signin.session_tags import SessionTag, short
@@ -27,12 +27,6 @@ _FORGOTTEN: Final = 10
 """Comparisons after which an unknown object is forgotten."""
 
 _log = logger()
-
-
-class Connections(Protocol):
-    def close(self, matches: Callable[[Session], bool]) -> int:
-        """Cut the sessions that match, also those found soon after."""
-        ...
 
 
 class Revocation:

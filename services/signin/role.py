@@ -9,7 +9,6 @@ from libs.bus.nats.callout import answer_sign_ins, send
 from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.connect import connect
-from libs.kube.informer import run_informers
 from libs.kube.requests import Transport
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
@@ -18,15 +17,9 @@ from libs.runtime.program import Role
 from libs.runtime.service import Service
 from libs.runtime.watchdog import Watchdog
 from services.cluster_role import ClusterSettings
-from services.signin.gate import Gate
 from services.signin.key_files import KeyFiles, SeedFiles
 from services.signin.key_sources import KeySettings, open_source
-from services.signin.keys import TrustedKeys
-from services.signin.metrics import SignInMetrics
-from services.signin.objects import ClusterObjects
-from services.signin.responder import Responder
-from services.signin.reviews import BackgroundReviews, TokenReviews
-from services.signin.revocation import Revocation
+from services.signin.parts import SignInParts
 
 MANAGER: Final = "sluice-sign-in"
 OBJECTS_SECONDS: Final = 15.0
@@ -72,6 +65,12 @@ class SignInSettings(ClusterSettings, frozen=True, kw_only=True):
 
 
 async def start(process: Process[SignInSettings], service: Service) -> None:
+    """Start one process of sign-in.
+
+    Its seeds come first: a process with wrong ones ends with that as the reason, and not with a
+    server that does not answer. The watchdog comes last: from there on clients wait for answers,
+    which a loop that hangs would let run out, one after another.
+    """
     settings = process.settings
     key_files = KeyFiles(settings.seed_files(), clock=process.env.clock)
     await key_files.load()
@@ -92,57 +91,49 @@ async def run(
     kube: Transport,
     service: Service,
 ) -> None:
-    metrics = SignInMetrics(env.metrics)
-    cluster = bus.identity.cluster
+    """Start to answer requests, once enough is known to judge them.
+
+    At the end no more requests are taken, and then those that were are answered: their clients
+    would wait for the server's ten seconds otherwise. Another process answers the next ones.
+    """
     source = await open_source(settings.tokens, kube=kube, clock=env.clock, service=service)
-    trusted = TrustedKeys(source, env=env)
-    client = Kube(kube, manager=MANAGER, clock=env.clock)
-    objects = ClusterObjects(client, namespace=settings.namespace, env=env)
     monitor = ConnectionMonitor(bus=bus, env=env)
-    revocation = Revocation(objects, monitor, cluster=cluster, clock=env.clock, metrics=metrics)
-    reviews = TokenReviews(client, metrics=metrics)
-    background = BackgroundReviews(reviews, env=env, refused=revocation.refuse, metrics=metrics)
-    gate = Gate(
-        keys=trusted,
-        objects=objects,
-        reviews=reviews,
-        background=background,
-        connections=monitor,
-        namespace=settings.namespace,
-        cluster=cluster,
-        clock=env.clock,
-        metrics=metrics,
-    )
 
     async def answer(reply: str, data: bytes) -> None:
         await send(bus, reply, data)
 
-    responder = Responder(keys=key_files, gate=gate, send=answer, env=env, metrics=metrics)
-    service.ready_when("keys", trusted.unready_reason)
-    service.run_forever("keys of tokens", trusted.run())
+    parts = SignInParts(
+        Kube(kube, manager=MANAGER, clock=env.clock),
+        key_files=key_files,
+        source=source,
+        connections=monitor,
+        namespace=settings.namespace,
+        cluster=bus.identity.cluster,
+        send=answer,
+        env=env,
+    )
+    service.ready_when("keys", parts.trusted.unready_reason)
     service.run_forever("key files", key_files.run())
-    # Readiness does not ask for them: without them each token is reviewed first.
-    run_informers(objects.all(), service)
     service.run_forever("connections", monitor.run())
-    service.run_forever("revocation", revocation.run())
-    service.run_forever("reviews", background.run())
-    service.run_forever("answers", responder.run())
-    await _until_informed(trusted, objects, env)
-    subscription = await answer_sign_ins(bus, responder.received)
+    # Readiness does not ask for the cluster's objects: without them each token is reviewed first.
+    for name, task in parts.tasks():
+        service.run_forever(name, task)
+    await _until_informed(parts, env)
+    subscription = await answer_sign_ins(bus, parts.responder.received)
 
     async def stop_receiving() -> None:
         await subscription.close()
-        await responder.drain()
+        await parts.responder.drain()
 
     service.on_drain("sign-ins", stop_receiving)
 
 
-async def _until_informed(trusted: TrustedKeys, objects: ClusterObjects, env: Env) -> None:
+async def _until_informed(parts: SignInParts, env: Env) -> None:
     """Wait for the keys, without which no client is admitted, and a while for the objects."""
-    began = env.clock.monotonic()
-    while trusted.issuer is None:
+    until = env.clock.monotonic() + OBJECTS_SECONDS
+    while parts.trusted.issuer is None:
         await env.clock.sleep(_POLL)
-    while (missing := objects.why_not_synced()) and env.clock.monotonic() < began + OBJECTS_SECONDS:
+    while (missing := parts.objects.why_not_synced()) and env.clock.monotonic() < until:
         await env.clock.sleep(_POLL)
     if missing:
         _log.warning("sign-ins are answered before the cluster's objects are known", why=missing)

@@ -21,8 +21,8 @@ from services.telemetry.xids import xid_name
 
 HostnameLabel: TypeAlias = Literal["Hostname", "hostname"]
 HOSTNAME_LABEL: Final[HostnameLabel] = "hostname"
-"""As dcgm-exporter writes it since 4.6; before that it wrote the other."""
-"""The label for the node; dcgm-exporter changed its spelling after 4.5.3-4.8.2."""
+"""The label for the node, as dcgm-exporter writes it since 4.6; 4.5.3-4.8.2 and those before it
+wrote the other."""
 
 LATE: Final = "sluice_gpu_sample_late_seconds"
 
@@ -48,6 +48,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def render(metrics: Sequence[Metric], rows: Sequence[Row]) -> bytes:
+    """Return a page: each metric with its header once, and the samples of all rows below it."""
     page: list[bytes] = []
     samples = [row.sample for row in rows]
     labels = [_label_set(row, {}) for row in rows]
@@ -129,6 +130,7 @@ def _label_set(row: Row, more: Mapping[str, str]) -> str:
 
 
 def _error(sample: GpuSample) -> dict[str, str]:
+    """Return the labels of an XID, by which dashboards of dcgm-exporter name it."""
     code = sample.xid or 0
     return {"err_code": str(code), "err_msg": xid_name(code)}
 
@@ -148,6 +150,7 @@ def _entities(sample: GpuSample) -> Iterator[tuple[GpuSample, InstanceSample | N
 
 
 def _texts(described: Described, fields: Iterable[Field]) -> Iterator[tuple[str, str]]:
+    """Yield the fields that a list makes labels, with their values; an empty one is no label."""
     for field in fields:
         if isinstance(field, NumberField):
             text = _format_value(field, field.of(described.sample))
@@ -164,6 +167,7 @@ def _format_value(field: NumberField, value: Value) -> str:
 
 
 def _labels(sample: GpuSample, instance: InstanceSample | None, more: Mapping[str, str]) -> str:
+    """Return the labels of a GPU or of its instance in dcgm-exporter's order."""
     of_instance = (
         {}
         if instance is None
@@ -184,6 +188,7 @@ def _labels(sample: GpuSample, instance: InstanceSample | None, more: Mapping[st
 
 
 def _attributes(container: PodContainer | None, *, is_virtual: bool) -> dict[str, str]:
+    """Return the labels of a GPU's container; `vgpu` tells those apart that share the GPU."""
     if container is None:
         return {}
     names = {

@@ -24,18 +24,27 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NumberField(msgspec.Struct, frozen=True, kw_only=True):
+    """A field with samples: a number of each GPU, or of each of its instances."""
+
     name: str
+    """The name in dcgm-exporter's lists, and that of the metric."""
     type: str
     help: str
     of: Callable[[GpuSample], Value]
+    """Returns the value of a GPU; None where it was not measured, and then there is no sample."""
     source: str
     """What NVML is asked, for people."""
     is_float: bool = False
+    """Whether the value is written with six decimals, as dcgm-exporter does."""
     remark: str = ""
+    """When the value is absent or another than its name says, for people."""
 
 
 class TextField(msgspec.Struct, frozen=True, kw_only=True):
-    """A field of the type `label`: it becomes a label of every sample."""
+    """A field of the type `label`: it becomes a label of every sample of a page.
+
+    dcgm-exporter shows texts so, because a sample itself is a number.
+    """
 
     name: str
     help: str

@@ -5,7 +5,7 @@ the reason: the others count.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -28,6 +28,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricList(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page shows: its metrics, and what it adds to each of their samples."""
+
     metrics: tuple[Metric, ...]
     labels: tuple[Field, ...]
     """Fields that are a label of every sample, by name."""
@@ -44,19 +46,26 @@ class LineProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list as far as it can be used, and what cannot."""
+
     metrics: MetricList
     problems: tuple[LineProblem, ...] = ()
 
 
+def as_described(fields: Iterable[Field]) -> tuple[Metric, ...]:
+    """Return the fields that have samples, with their own types and helps."""
+    numbers = (field for field in fields if isinstance(field, NumberField))
+    return tuple(Metric(field=field, type=field.type, help=field.help) for field in numbers)
+
+
 DEFAULT_LIST: Final = MetricList(
-    metrics=tuple(
-        Metric(field=field, type=field.type, help=field.help) for field in DEFAULT_FIELDS
-    ),
+    metrics=as_described(DEFAULT_FIELDS),
     labels=tuple(text for text in TEXTS if text.name == DRIVER_VERSION),
 )
 
 
 def parse_list(text: str) -> ParsedList:
+    """Read a list; a line that cannot be used is a problem of its own, and costs no other."""
     metrics: list[Metric] = []
     labels: list[Field] = []
     problems: list[LineProblem] = []
@@ -103,6 +112,7 @@ def _entry(cells: list[str], lines: dict[str, int]) -> Metric | Field | str:
 
 
 def _problem(name: str, type_: str, lines: dict[str, int]) -> str | None:
+    """Return why a line adds nothing, and what to do about it."""
     if (reason := UNAVAILABLE.get(name)) is not None:
         return f"{name} cannot be measured: {reason}; remove the line"
     if name not in FIELDS:
@@ -115,4 +125,5 @@ def _problem(name: str, type_: str, lines: dict[str, int]) -> str | None:
 
 
 def _shown(text: str) -> str:
+    """Quote what a line says, shortened: a file may have anything in a line."""
     return repr(text[:_MAX_SHOWN])

@@ -140,4 +140,5 @@ _NAMES: Final[dict[int, str]] = {
 
 
 def xid_name(code: int) -> str:
+    """Return the name of an XID, as dcgm-exporter shows it."""
     return _NAMES.get(code, _UNKNOWN)

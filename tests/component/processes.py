@@ -27,6 +27,7 @@ from libs.testing.bus import LocalServer
 from libs.testing.machines.agent_process import AgentKilled
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim, SteppedClock
+from services.agent_frame import Given
 from services.discovery.cluster import role as discovery_cluster
 from services.discovery.node import agent as discovery
 from services.driver.cluster import role as driver_cluster
@@ -233,11 +234,13 @@ def run_agent(
         named["artefacts"] = str(machine.root.parent / ARTEFACTS)
     return lambda process: run(
         settings(node=machine.name, node_uid=node_uid, state_dir=state_dir, **named),
-        bus=process.bus,
-        host=host,
-        journal=journal,
-        env=process.env,
-        service=process.service,
+        Given(
+            bus=process.bus,
+            host=host,
+            journal=journal,
+            env=process.env,
+            service=process.service,
+        ),
     )
 
 

@@ -240,7 +240,7 @@ async def _batch(world: World, attacker: Attacker) -> None:
     asked = {answers_to(number): attacker.ask() for number in range(BATCH)}
     with structlog.testing.capture_logs() as lines:  # not kept, unlike those of the whole run
         for reply, each in asked.items():
-            world.responder.received(each.data, each.xkey, reply)
+            world.parts.responder.received(each.data, each.xkey, reply)
         await world.clock.sleep(SETTLE)
     longest = max((len(str(line)) for line in lines), default=0)
     assert longest <= LONGEST_LINE, f"a line of {longest} characters in the log"

@@ -9,12 +9,13 @@ from libs.bus.port import (
     LastPerSubject,
     SequenceConflict,
     StartFrom,
-    StoredMessage,
     SubjectForbidden,
 )
+from libs.bus.read_stream import read_stream
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.contracts.subjects import ANY, COMMANDS, EVENTS, STATE, STREAMS, Stream
+from tests.component.bus.recorders import RecordingFollower
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
@@ -58,34 +59,18 @@ class Recorder:
     def __init__(self) -> None:
         self.deliveries: list[tuple[str, bytes]] = []
         self.replies: list[str] = []
-        self.complete = False
 
     def __call__(self, subject: str, data: bytes, reply: str) -> None:
         self.deliveries.append((subject, data))
         self.replies.append(reply)
 
-    def began(self, recreated: bool, /) -> None:
-        self.deliveries.clear()
 
-    def received(self, message: StoredMessage) -> None:
-        self.deliveries.append((message.subject, message.data))
-
-    def caught_up(self) -> None:
-        self.complete = True
-
-    def lost(self) -> None:
-        pass
-
-
-async def read_stream(
+async def content(
     bus: NatsBus, stream: Stream, pattern: str, start: StartFrom
 ) -> list[tuple[str, bytes]]:
     """Return subject and data of the messages in the stream."""
-    recorder = Recorder()
-    subscription = await bus.follow(stream, pattern, recorder, start=start)
-    await eventually(lambda: recorder.complete)
-    await subscription.close()
-    return recorder.deliveries
+    messages = await read_stream(bus, stream, pattern, start=start)
+    return [(each.subject, each.data) for each in messages]
 
 
 @pytest.mark.parametrize("identity", [A_DRIVER, A_TELEMETRY, B_DRIVER], ids=str)
@@ -156,7 +141,7 @@ async def test_a_new_leader_reads_the_last_waits_alone(guarded: World) -> None:
     for subject, data in ((event(SCHEDULER, "step"), b"step"), (wait, b"first"), (wait, b"last")):
         await scheduler.store(EVENTS, subject, data)
     pattern = subjects.Event(cluster="default", node=ANY, writer="scheduler", kind="wait")
-    held = await read_stream(scheduler, EVENTS, str(pattern), LastPerSubject())
+    held = await content(scheduler, EVENTS, str(pattern), LastPerSubject())
     assert held == [(wait, b"last")]
 
 
@@ -191,7 +176,7 @@ async def test_a_service_reads_state_and_beats_publishes_events_and_answers(
         await bus.subscribe(subjects.service(*search), queries)
 
     pattern = subjects.cluster_pattern(subjects.State, "default")
-    held = await read_stream(bus, STATE, pattern, LastPerSubject())
+    held = await content(bus, STATE, pattern, LastPerSubject())
     assert (state(B_DRIVER), b"my facts") in held
     for kind in PUBLISHED_KINDS.get(identity, ()):
         await bus.store(EVENTS, event(identity, kind), b"changed")
@@ -214,15 +199,15 @@ async def test_a_service_reads_state_and_beats_publishes_events_and_answers(
 
 
 async def test_ctl_reads_stored_and_new_events(guarded: World) -> None:
-    ctl, recorder = await guarded.bus(CTL), Recorder()
+    ctl, follower = await guarded.bus(CTL), RecordingFollower()
     pattern = str(subjects.Event(cluster="default", node="*", writer="*", kind="*"))
-    subscription = await ctl.follow(EVENTS, pattern, recorder, start=FromSequence())
-    await eventually(lambda: recorder.complete)
-    assert (event(B_DRIVER), b"my event") in recorder.deliveries
+    subscription = await ctl.follow(EVENTS, pattern, follower, start=FromSequence())
+    await eventually(lambda: "caught up" in follower.calls)
+    assert b"my event" in [each.data for each in follower.messages]
 
     await guarded.scheduler.store(EVENTS, event(SCHEDULER, "wait"), b"waiting")
 
-    await eventually(lambda: recorder.deliveries[-1] == (event(SCHEDULER, "wait"), b"waiting"))
+    await eventually(lambda: follower.messages[-1].data == b"waiting")
     await subscription.close()
 
 
@@ -242,7 +227,7 @@ async def test_the_scheduler_follows_everything_under_pressure(guarded: World) -
     }
     for plane, stream in follows.items():
         pattern = subjects.cluster_pattern(plane, "default")
-        held = await read_stream(guarded.scheduler, stream, pattern, FromSequence())
+        held = await content(guarded.scheduler, stream, pattern, FromSequence())
         assert held, plane
         if plane is subjects.Event:
             assert sum(1 for _, each in held if each == data) == count

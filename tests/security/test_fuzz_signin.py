@@ -36,7 +36,7 @@ def test_another_text_of_a_refused_token_is_refused() -> None:
         agent = await world.agent()
         await world.settled()
         token = agent.token()
-        world.background.refuse(token)
+        world.parts.background.refuse(token)
         for each in (token, second_signature(token)):
             assert (await world.sign_in(each)).error
 

@@ -8,7 +8,8 @@ import nats
 import pytest
 
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.port import FromSequence, StoredMessage
+from libs.bus.port import FromSequence
+from libs.bus.read_stream import read_stream
 from libs.contracts import subjects
 from libs.contracts.subjects import EVENTS
 from libs.testing.nats import NatsServer
@@ -81,28 +82,16 @@ async def test_a_subject_and_a_reply_that_are_not_text_are_read() -> None:
 
 async def test_a_stored_subject_that_is_not_text_is_read_past() -> None:
     """A message that a stream keeps comes again with each reading."""
-    messages: list[StoredMessage] = []
-
-    class Reading:
-        def began(self, recreated: bool, /) -> None: ...
-        def caught_up(self) -> None: ...
-        def lost(self) -> None: ...
-        def received(self, message: StoredMessage) -> None:
-            messages.append(message)
-
     async with reader_and_writer() as (reader, writer):
         await reader.ensure(EVENTS)
         prefix = f"{subjects.ROOT}.event.default.a.driver".encode()
         await send_raw(writer, publication(prefix + b"." + BAD))
         await reader.store(EVENTS, event(A_DRIVER), b"after")
+        pattern = subjects.cluster_pattern(subjects.Event, "default")
         for _ in range(2):
-            messages.clear()
-            pattern = subjects.cluster_pattern(subjects.Event, "default")
-            following = await reader.follow(EVENTS, pattern, Reading(), start=FromSequence())
-            await eventually(lambda: len(messages) == 2)
-            await following.close()
-    assert [each.sequence for each in messages] == [1, 2]
-    assert messages[0].subject.endswith("\\xff\\xfe")
+            messages = await read_stream(reader, EVENTS, pattern, start=FromSequence())
+            assert [each.sequence for each in messages] == [1, 2]
+            assert messages[0].subject.endswith("\\xff\\xfe")
 
 
 async def test_a_node_cannot_stop_a_service(guarded: World) -> None:

@@ -14,7 +14,8 @@ from nats.aio.msg import Msg
 
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.nats.client import PatchedClient
-from libs.bus.port import FromSequence, StoredMessage
+from libs.bus.port import FromSequence
+from libs.bus.read_stream import read_stream
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.contracts.subjects import COMMANDS, EVENTS, STATE, STREAMS
@@ -114,26 +115,6 @@ class RawClient:
         await self.client.flush()
 
 
-class _StreamReader:
-    """Collect a stream up to its present end."""
-
-    def __init__(self) -> None:
-        self.messages: list[StoredMessage] = []
-        self.complete = False
-
-    def began(self, recreated: bool, /) -> None:
-        self.messages.clear()
-
-    def received(self, message: StoredMessage) -> None:
-        self.messages.append(message)
-
-    def caught_up(self) -> None:
-        self.complete = True
-
-    def lost(self) -> None:
-        pass
-
-
 class World:
     """The server, streams with messages, and connections that end with the test."""
 
@@ -228,16 +209,10 @@ class World:
         await self.settle()
         kept: dict[str, Any] = {}
         for stream, plane in KEPT:
-            reader = _StreamReader()
             pattern = subjects.cluster_pattern(plane, SCHEDULER.cluster)
-            subscription = await self.scheduler.follow(
-                stream, pattern, reader, start=FromSequence()
-            )
-            await eventually(lambda reader=reader: reader.complete)
-            await subscription.close()
             kept[plane.plane] = [
                 (each.sequence, each.subject, each.data)
-                for each in reader.messages
+                for each in await read_stream(self.scheduler, stream, pattern, start=FromSequence())
                 if f".{BYSTANDER.node}." not in each.subject and each.subject not in but
             ]
         for stream in STREAMS:

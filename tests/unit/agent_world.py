@@ -22,6 +22,7 @@ from libs.runtime.service import Service
 from libs.testing.bus import LocalServer
 from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.simulation import Sim, run
+from services.agent_frame import Given
 from tests.unit.fake_machine import BOOT, FakeDriver, FakeMachine
 
 B = TypeVar("B", bound=StateBody)
@@ -55,7 +56,7 @@ class AgentWorld:
         self._starts = 0
         self.server.add_tracer(self._observe)
 
-    async def run_agent(self, **ports: Any) -> None:
+    async def run_agent(self, given: Given) -> None:
         """Call the agent's `run`."""
         raise NotImplementedError
 
@@ -79,7 +80,9 @@ class AgentWorld:
 
         async def run_agent() -> None:
             async with service:
-                await self.run_agent(bus=bus, host=host, journal=journal, env=env, service=service)
+                await self.run_agent(
+                    Given(bus=bus, host=host, journal=journal, env=env, service=service)
+                )
 
         task = self.sim.loop.create_task(run_agent())
         try:

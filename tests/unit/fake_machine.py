@@ -14,10 +14,19 @@ from libs.host.gate import GateRequest
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
-from libs.host.linux import InUse, Loaded, LoadResult, NotLoaded, Refused, Unloaded, UnloadResult
+from libs.host.linux import (
+    InUse,
+    KernelRefused,
+    Loaded,
+    LoadResult,
+    NotLoaded,
+    Unloaded,
+    UnloadResult,
+)
 from libs.host.machine import InlineOffload, Machine
 from libs.host.tree import Tree
 from libs.testing.module_files import module_fields
+from tests.builders import gpus
 from tests.unit.host.builders import link, put
 
 if TYPE_CHECKING:
@@ -69,14 +78,8 @@ class FakeDriver:
 
 
 def gpu(index: int) -> Gpu:
-    return Gpu(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index + 4,
-        pci=f"00000000:0{index}:00.0",
-        name="NVIDIA H100 80GB HBM3",
-        memory_mib=81559,
-    )
+    """Return a GPU whose device file has another number than the GPU."""
+    return gpus.gpu(index, minor=index + 4)
 
 
 class FakeMachine:
@@ -141,7 +144,7 @@ class FakeMachine:
         return gate.is_open(self.tree, GateRequest(pod_uid=uid, label=label, started=0.0))
 
     def unload(self, module: str) -> UnloadResult:
-        text = self.tree.text("/proc/modules") or ""
+        text = self.tree.read_text("/proc/modules") or ""
         names = [line.split()[0] for line in text.splitlines()]
         if module not in names:
             return NotLoaded()
@@ -158,9 +161,11 @@ class FakeMachine:
         """Load a module, whose file says its name."""
         text = self.tree.data(path)
         if text is None or self.load_error:
-            return Refused(self.load_error or f"{path} is missing")
+            return KernelRefused(self.load_error or f"{path} is missing")
         found = module_fields(text)
-        names = [line.split()[0] for line in (self.tree.text("/proc/modules") or "").splitlines()]
+        names = [
+            line.split()[0] for line in (self.tree.read_text("/proc/modules") or "").splitlines()
+        ]
         self.set_modules(*names, found["name"], version=found["version"])
         return Loaded()
 

@@ -4,11 +4,11 @@ import asyncio
 
 from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
-from libs.ctl.answers import Gpu
 from libs.ctl.cluster import DEVICES, Cluster, Device, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES
 from libs.ctl.options import Access
+from libs.fleet.gpus import FleetGpu
 from libs.fleet.names import natural_order
 from libs.fleet.node import DriverState, fleet_node
 from libs.policy.validation import PRESENT_LABEL
@@ -20,7 +20,7 @@ _LACKING = {
 }
 
 
-async def gather_gpus(access: Access, node: str) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+async def gather_gpus(access: Access, node: str) -> tuple[tuple[FleetGpu, ...], tuple[str, ...]]:
     """Return the GPUs of all nodes, or of one, and the nodes whose GPUs no driver has shown yet."""
     async with open_cluster(access) as cluster:
         devices, states = await asyncio.gather(cluster.list(DEVICES), _driver_states(cluster))
@@ -49,7 +49,7 @@ async def _driver_states(cluster: Cluster) -> dict[str, DriverState]:
     return {each.metadata.name: fleet_node(each.known_metadata()).driver_state for each in nodes}
 
 
-def gpu_of(device: Device, driver_state: DriverState = DriverState.RUNS) -> Gpu:
+def gpu_of(device: Device, driver_state: DriverState = DriverState.RUNS) -> FleetGpu:
     """Return a GPU as its `Device` shows it; without a driver, an earlier `ok` says nothing."""
     spec, status = device.spec, device.status
     health = status.health
@@ -59,7 +59,7 @@ def gpu_of(device: Device, driver_state: DriverState = DriverState.RUNS) -> Gpu:
     if driver_state is not DriverState.RUNS and state == HealthState.OK:
         state, because = UNKNOWN, _LACKING[driver_state]
         remedy = "" if driver_state is DriverState.CHANGING else f"sluice why {spec.node}"
-    return Gpu(
+    return FleetGpu(
         node=spec.node,
         index=spec.index,
         product=spec.product,

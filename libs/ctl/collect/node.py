@@ -18,6 +18,7 @@ from libs.ctl.options import Access
 from libs.fleet.names import name_versions
 from libs.fleet.pools import Rollout
 from libs.fleet.status import Source
+from libs.kube import views
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode
@@ -39,7 +40,7 @@ async def gather_why(access: Access, name: str) -> "NodeAnswer | ObservedNode":
     Without an answer and without a trace of Sluice on the node, a GPU Operator's may be told.
     """
     async with open_cluster(access) as cluster:
-        answer = await node_of(access, cluster, name)
+        answer = await answer_of(access, cluster, name)
         if answer.why is not None or DRIVER_LABEL in answer.labels or answer.node.attempt:
             return answer
         from libs.ctl.observe.gather import observe_why
@@ -47,17 +48,28 @@ async def gather_why(access: Access, name: str) -> "NodeAnswer | ObservedNode":
         return await observe_why(cluster, name) or answer
 
 
-async def node_of(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
+async def answer_of(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     """Return what is known of the node of this name; fail if there is none."""
     told = asyncio.create_task(sources.ask(access, WhyQuery(node=name), QueryVerb.WHY, WhyAnswer))
     try:
-        node = await cluster.node(name)
-        events, lacking = await _or_source(cluster, "Events", cluster.node_events(name))
+        return await answer_about(cluster, await cluster.node(name), told)
     finally:
         await asyncio.wait({told})
-    answer = told.result()
+
+
+async def answer_about(
+    cluster: Cluster,
+    node: views.Node,
+    told: Awaitable[WhyAnswer | Failure],
+    *,
+    most_events: int = _LAST_EVENTS,
+) -> NodeAnswer:
+    """Return what is known of a node, with what the scheduler is being asked about it."""
+    name = node.metadata.name
+    events, lacking = await _or_source(cluster, "Events", cluster.node_events(name))
+    answer = await told
     why = answer if isinstance(answer, WhyAnswer) else None
-    facts = [event_fact(each) for each in events[-_LAST_EVENTS:]]
+    facts = [event_fact(each) for each in events[-most_events:]]
     ended_by, rollout = "", None
     by_rollout = why is not None and why.wait is not None and why.wait.code in _OF_ROLLOUT
     if by_rollout or (why and node_answers.has_digest(why)) or any(map(_names_digest, facts)):
@@ -111,5 +123,4 @@ def _with_versions(fact: NodeFact, versions: Mapping[str, str]) -> NodeFact:
 
 
 def event_fact(event: NodeEvent) -> NodeFact:
-    at = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-    return NodeFact(name=event.reason, text=event.message, at=at)
+    return NodeFact(name=event.reason, text=event.message, at=event.at)

@@ -20,7 +20,7 @@ from libs.ctl.answers import NodeAnswer
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.collect import sources
 from libs.ctl.collect.driver_trouble import driver_troubles
-from libs.ctl.collect.node import node_of
+from libs.ctl.collect.node import answer_of
 from libs.ctl.driver_trouble import starts_driver
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
@@ -201,7 +201,7 @@ async def _node_or_pool(
 ) -> NodeAnswer:
     """Return the node of this name; fail where it might be a pool, which cannot be read."""
     try:
-        return await node_of(access, cluster, name)
+        return await answer_of(access, cluster, name)
     except Failure as of_node:
         raise (failure if of_node.code is ExitCode.NOT_FOUND else of_node) from None
 
@@ -210,7 +210,7 @@ async def _node_or_fail(
     access: Access, cluster: Cluster, name: str, pools: list[str]
 ) -> NodeAnswer:
     try:
-        return await node_of(access, cluster, name)
+        return await answer_of(access, cluster, name)
     except Failure as failure:
         if failure.code is not ExitCode.NOT_FOUND:
             raise

@@ -111,6 +111,11 @@ class EventSource:
         return Source(name=name, gives=gives, age=self.age, problem=self.problem)
 
     async def _session(self) -> None:
+        """Read for as long as the connection and its token last.
+
+        What was read from elsewhere is forgotten only once NATS is there for the first time: later
+        that would lose what is not told again.
+        """
         from libs.ctl.bus import Scheduler, open_bus
 
         async with asyncio.timeout(SESSION_SECONDS), open_bus(self._access) as bus:
@@ -127,6 +132,11 @@ class EventSource:
                 self._bus = self.scheduler = None
 
     async def _follow(self, bus: "NatsBus") -> None:
+        """Give each new event to the taker, in the order of the stream.
+
+        Only events whose subject names their writer count: by that NATS shows that an agent did not
+        speak for the scheduler.
+        """
         from libs.bus.events import RecordedEvent, read_events
         from libs.bus.port import BusError, FromSequence, LastPerSubject
 

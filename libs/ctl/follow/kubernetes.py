@@ -95,7 +95,7 @@ class KubernetesSource:
             cordoned = new is not None and new.spec.unschedulable
             self._state.cordon_changed(node.metadata.name, cordoned=cordoned)
             unready = new is not None and not new.is_ready
-            shown = new.metadata if new is not None and _is_shown(new) else None
+            shown = new.metadata if new is not None and is_shown(new) else None
             self._state.node_changed(old and old.metadata, shown, unready=unready)
 
     def _cordon_changed(self, old: FollowedObject | None, new: FollowedObject | None) -> None:
@@ -119,7 +119,7 @@ class KubernetesSource:
         return waits or cache.problem or next(unreadable, "")
 
 
-def _is_shown(node: FollowedObject) -> bool:
+def is_shown(node: FollowedObject) -> bool:
     """Whether a Node has GPUs, or an upgrade state."""
     labels = node.metadata.labels
     return labels.get(GPU_LABEL) == "true" or bool(labels.get(STATE_LABEL))
@@ -148,6 +148,11 @@ class DeviceCounts:
         return sorted(each.metadata.name for each in self.informer.cache.by_index("node", node))
 
     def _device_changed(self, old: FollowedDevice | None, new: FollowedDevice | None) -> None:
+        """Count a GPU where it is now, and no longer where it was.
+
+        Counts are kept by difference: to count all anew at each change would cost more the larger
+        the fleet is.
+        """
         for device, change in ((old, -1), (new, 1)):
             if device is None:
                 continue

@@ -15,11 +15,11 @@ from libs.contracts.node import (
     SKIP_LABEL,
     STATE_LABEL,
 )
-from libs.ctl.cluster import DEVICES, NodeEvent
+from libs.ctl.cluster import DEVICES
 from libs.ctl.text import printable
 from libs.fleet.node import GPU_LABEL, VERSION_LABEL
 from libs.kube import views
-from libs.kube.resources import EVENTS, NODES, Resource
+from libs.kube.resources import NODES, Resource
 
 _LABELS: Final = (GPU_LABEL, STATE_LABEL, SKIP_LABEL, VERSION_LABEL)
 _ANNOTATIONS: Final = (RECORD_ANNOTATION, LEASE_ANNOTATION, INITIALLY_CORDONED_ANNOTATION)
@@ -62,6 +62,11 @@ class _DeviceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", g
 
 
 class FollowedDevice(views.Object, frozen=True, kw_only=True, gc=False):
+    """A GPU: of a healthy one, only where it is and what it is.
+
+    Names of nodes and products are shared between its thousands, and so is the verdict `ok`.
+    """
+
     spec: DeviceSpec
     status: _DeviceStatus = _DeviceStatus()
 
@@ -87,14 +92,6 @@ class FollowedDevice(views.Object, frozen=True, kw_only=True, gc=False):
 _OK_STATUS: Final = _DeviceStatus(health=DeviceHealth(state=_OK))
 
 
-class _InvolvedObject(views.View, frozen=True, kw_only=True):
-    name: str = ""
-
-
-class EventOfNode(NodeEvent, frozen=True, kw_only=True):
-    involved_object: _InvolvedObject = _InvolvedObject()
-
-
 FOLLOWED_NODES: Final = Resource(
     plural=NODES.plural, kind=NODES.kind, namespaced=False, creatable=False, view=FollowedObject
 )
@@ -114,4 +111,3 @@ FOLLOWED_DEVICES: Final = Resource(
     namespaced=False,
     view=FollowedDevice,
 )
-EVENTS_OF_NODES: Final = Resource(plural=EVENTS.plural, kind=EVENTS.kind, view=EventOfNode)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from libs.contracts.rollout import Counts
 from libs.ctl.answers import NodeFact
 from libs.ctl.observe.budget import Budget, blocked_because, budget_of
 from libs.ctl.observe.explain import Explanation, explain, is_settled
@@ -16,37 +17,14 @@ from libs.ctl.observe.fleet import (
 from libs.ctl.observe.objects import DONE
 from libs.ctl.observe.pods import Evicted
 from libs.ctl.observe.traps import Trap, traps_of
+from libs.fleet.pools import Pool
 from libs.fleet.status import Source
-
-
-class ObservedPool(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool, by what its nodes do."""
-
-    name: str
-    version: str
-    done: int
-    required: int
-    in_progress: int
-    failed: int
-    budget: Budget
-    because: str
-    """Why no available node starts; empty: one may, or none has to."""
-
-
-class ObservedRow(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    pool: str
-    state: str
-    driver: str
-    cordoned: bool
-    ready: bool
-    because: str
 
 
 class ObservedStatus(msgspec.Struct, frozen=True, kw_only=True):
     operator: Operator
-    pools: tuple[ObservedPool, ...]
-    nodes: tuple[ObservedRow, ...]
+    pools: tuple[Pool, ...]
+    nodes: tuple[OperatorNode, ...]
     """Of all pools, the nodes that are not done; of one pool, all its nodes."""
     traps: tuple[Trap, ...]
     sources: tuple[Source, ...]
@@ -83,34 +61,35 @@ def status_of(
     )
 
 
-def _pool(pool: OperatorPool) -> ObservedPool:
+def _pool(pool: OperatorPool) -> Pool:
+    """Return a pool as `status` shows any: its nodes in numbers, and why none of them starts.
+
+    The operator counts a failed node as in progress; here it is counted as failed alone.
+    """
     budget, nodes = budget_of(pool), pool.managed
-    required = sum(node.state == REQUIRED for node in nodes)
     failed = sum(node.state == FAILED for node in nodes)
-    return ObservedPool(
+    counts = Counts(
+        total=budget.managed,
+        done=sum(node.state in DONE for node in nodes),
+        in_flight=budget.in_progress - failed,
+        failed=failed,
+        waiting=sum(node.state == REQUIRED for node in nodes),
+        unavailable=budget.unavailable,
+        limit=budget.limit,
+    )
+    return Pool(
         name=pool.name,
         version=pool.version,
-        done=sum(node.state in DONE for node in nodes),
-        required=required,
-        in_progress=budget.in_progress - failed,
-        failed=failed,
-        budget=budget,
-        because=blocked_because(pool, budget) if required else "",
+        counts=msgspec.structs.asdict(counts),
+        because=blocked_because(pool, budget) if counts.waiting else "",
     )
 
 
 def _row(
     node: OperatorNode, pool: OperatorPool | None, budget: Budget | None, now: float
-) -> ObservedRow:
-    return ObservedRow(
-        name=node.name,
-        pool=node.pool,
-        state=node.state,
-        driver=node.driver,
-        cordoned=node.cordoned,
-        ready=node.ready,
-        because=explain(node, pool, budget, now=now).because if _is_told(node) else "",
-    )
+) -> OperatorNode:
+    because = explain(node, pool, budget, now=now).because if _is_told(node) else ""
+    return msgspec.structs.replace(node, because=because)
 
 
 def _is_told(node: OperatorNode) -> bool:

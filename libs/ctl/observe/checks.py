@@ -11,7 +11,7 @@ def operator_checks(status: ObservedStatus, *, now: float) -> list[Check]:
     """Judge the operator, its pools and the traps that hold now."""
     found = [_operator(status, now)]
     for pool in status.pools:
-        done = f"{pool.done} of {pool.budget.managed} nodes are done"
+        done = f"{pool.counts['done']} of {pool.counts['total']} nodes are done"
         if pool.because:
             remedy = "see sluice status"
             found.append(
@@ -29,6 +29,7 @@ def operator_checks(status: ObservedStatus, *, now: float) -> list[Check]:
 
 
 def _operator(status: ObservedStatus, now: float) -> Check:
+    """Judge whether an operator works: a Lease that is not renewed is all that shows its end."""
     operator, about = status.operator, "GPU Operator"
     where = f"in namespace {operator.namespace}"
     if operator.is_live:

@@ -45,6 +45,11 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def driver_pods_of(found: DriverObjects) -> dict[str, DriverPod]:
+    """Return the driver pod of each node.
+
+    A pod whose owner is none of the driver's DaemonSets is not looked at; one
+    without any owner is an orphan.
+    """
     owners = {each.metadata.uid: each for each in found.daemon_sets}
     newest = _newest_revisions(found)
     pods: dict[str, DriverPod] = {}
@@ -59,6 +64,7 @@ def driver_pods_of(found: DriverObjects) -> dict[str, DriverPod]:
 
 
 def _driver_pod(pod: Pod, owner: DaemonSet | None, newest: Mapping[str, str]) -> DriverPod:
+    """Return what the operator's rules look at in a driver pod."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     reasons = (each.state.waiting.reason for each in statuses if each.state.waiting is not None)
     digest = config_digest(pod.spec)
@@ -100,6 +106,10 @@ def config_digest(spec: PodSpec) -> str:
 
 
 def incomplete_sets(found: DriverObjects) -> tuple[str, ...]:
+    """Return which DaemonSets of drivers have fewer or more pods than they should.
+
+    As long as there is one, the operator moves no node of the cluster.
+    """
     counts: dict[str, int] = {}
     for pod in found.driver_pods:
         for owner in pod.metadata.owner_references[:1]:

@@ -75,6 +75,7 @@ def explain(
 
 
 def _at_rest(node: OperatorNode, pool: OperatorPool) -> Explanation:
+    """Return why a node at rest stays where it is, or is about to be marked."""
     if node.skipped:
         return Explanation(
             because="the skip label keeps it out of upgrades",
@@ -93,6 +94,7 @@ def _at_rest(node: OperatorNode, pool: OperatorPool) -> Explanation:
 
 
 def _required(node: OperatorNode, pool: OperatorPool, budget: Budget) -> Explanation:
+    """Return why a node that is marked has not started; a cordoned one starts beyond all limits."""
     if node.skipped:
         return Explanation(
             because="the skip label keeps it out of upgrades",
@@ -114,6 +116,7 @@ def _required(node: OperatorNode, pool: OperatorPool, budget: Budget) -> Explana
 
 
 def _jobs(node: OperatorNode, pool: OperatorPool, jobs: Sequence[str], now: float) -> Explanation:
+    """Return which jobs a node waits for, and until when: after it their pods are evicted."""
     if not jobs:
         return Explanation(because="no job is left", who=NEXT_PASS)
     until, limit = "without a limit", pool.limits.job_timeout
@@ -128,6 +131,10 @@ def _jobs(node: OperatorNode, pool: OperatorPool, jobs: Sequence[str], now: floa
 
 
 def _eviction(pool: OperatorPool, evicted: Sequence[Evicted]) -> Explanation:
+    """Return what keeps pods on a node, what the operator does after its limit, and who can end it.
+
+    What can never be evicted comes first: no waiting ends that.
+    """
     limits = pool.limits
     after = "the node is drained" if limits.drains else "the node becomes upgrade-failed"
     if limits.eviction is None:
@@ -160,6 +167,7 @@ def _eviction(pool: OperatorPool, evicted: Sequence[Evicted]) -> Explanation:
 
 
 def _restart(node: OperatorNode) -> Explanation:
+    """Return what the new driver pod of a node lacks."""
     pod = node.pod
     if pod is None or not pod.synced or pod.orphan:
         return Explanation(
@@ -178,6 +186,7 @@ def _restart(node: OperatorNode) -> Explanation:
 
 
 def _validation(node: OperatorNode, now: float) -> Explanation:
+    """Return what the validation of a node waits for. Without a validator pod it has no end."""
     who = "an administrator: see the init containers of the pod nvidia-operator-validator there"
     if not node.validators:
         return Explanation(
@@ -193,6 +202,7 @@ def _validation(node: OperatorNode, now: float) -> Explanation:
 
 
 def _failed(node: OperatorNode) -> Explanation:
+    """Return how a failed node leaves its state: the operator never tries again by itself."""
     if node.pod is not None and node.pod.in_sync:
         return Explanation(
             because="its driver pod is ready now: the operator uncordons it without a validation",

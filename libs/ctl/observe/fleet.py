@@ -36,9 +36,9 @@ from libs.ctl.observe.objects import (
     PodDeletion,
     UpgradePolicy,
 )
+from libs.fleet.node import VERSION_LABEL, FleetNode
 from libs.kube import views
 
-_VERSION_LABEL: Final = "nvidia.com/cuda.driver-version.full"
 _UNMANAGED: Final = frozenset(
     {UpgradeState.NODE_MAINTENANCE_REQUIRED.value, UpgradeState.POST_MAINTENANCE_REQUIRED.value}
 )
@@ -56,14 +56,10 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     renewed: float | None = None
 
 
-class OperatorNode(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    state: str
-    pool: str
-    driver: str
-    cordoned: bool
-    ready: bool
-    skipped: bool = False
+class OperatorNode(FleetNode, frozen=True, kw_only=True):
+    """A node, with what the operator's rules look at besides."""
+
+    ready: bool = True
     requested: bool = False
     safe_load: bool = False
     initially_cordoned: bool = False
@@ -102,6 +98,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorPool(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that one upgrade policy moves, and its limits."""
+
     name: str
     version: str
     limits: Limits
@@ -119,6 +117,8 @@ class OperatorPool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorFleet(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the operator looks after, and the nodes with GPUs that it does not see."""
+
     operator: Operator
     pools: tuple[OperatorPool, ...]
     outside: tuple[OperatorNode, ...] = ()
@@ -210,14 +210,16 @@ def _limits(policy: UpgradePolicy | None, *, default: bool) -> Limits:
 def _node(
     node: views.Node, single: str, pod: DriverPod | None, validators: Sequence[bool]
 ) -> OperatorNode:
+    """Return a node by its labels and annotations; one without the condition Ready counts as so."""
     labels, annotations = node.metadata.labels, node.metadata.annotations
     ready = {each.type: each.status for each in node.status.conditions}.get("Ready", "True")
     return OperatorNode(
         name=node.metadata.name,
         state=labels.get(STATE_LABEL, ""),
         pool=single or labels.get(OWNER_LABEL, ""),
-        driver=labels.get(_VERSION_LABEL, ""),
+        driver=labels.get(VERSION_LABEL, ""),
         cordoned=node.spec.unschedulable,
+        in_flight=labels.get(STATE_LABEL, "") not in (*DONE, REQUIRED, FAILED),
         ready=ready == "True",
         skipped=labels.get(SKIP_LABEL) == "true",
         requested=annotations.get(REQUESTED_ANNOTATION) == "true",

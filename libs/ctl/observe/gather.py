@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from libs.contracts.queries import PlanQuery
-from libs.ctl.answers import NodeFact
 from libs.ctl.cluster import Cluster
+from libs.ctl.collect.node import event_fact
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.observe.answers import (
     ObservedNode,
@@ -69,6 +69,7 @@ async def observe_why(cluster: Cluster, name: str) -> ObservedNode | None:
 async def _node(
     cluster: Cluster, observer: Observer, fleet: OperatorFleet, name: str
 ) -> ObservedNode:
+    """Return all that is known of one node. Its Events are left out where they cannot be read."""
     (node,) = (each for each in fleet.nodes if each.name == name)
     pool = pool_with(fleet, node)
     evicted: tuple[Evicted, ...] = ()
@@ -84,10 +85,7 @@ async def _node(
         node,
         evicted=evicted,
         jobs=jobs,
-        events=tuple(
-            NodeFact(name=each.reason, text=each.message, at=each.last_timestamp or "")
-            for each in events[-_LAST_EVENTS:]
-        ),
+        events=tuple(map(event_fact, events[-_LAST_EVENTS:])),
         sources=observer.sources,
         now=time.time(),
     )
@@ -141,6 +139,7 @@ async def observe_plan(
 
 
 def _only_pool(fleet: OperatorFleet, name: str) -> OperatorPool:
+    """Return the pool of this name, or the only one; fail with their names if that is not clear."""
     pools = {pool.name: pool for pool in fleet.pools}
     known = ", ".join(sorted(pools)) or "none"
     if name and name not in pools:

@@ -53,6 +53,8 @@ class PodSpec(views.View, frozen=True, kw_only=True):
 
 
 class Pod(views.Object, frozen=True, kw_only=True):
+    """A pod, with what decides whether and how the operator evicts it."""
+
     spec: PodSpec = PodSpec()
     status: views.PodStatus = views.PodStatus()
 
@@ -123,6 +125,8 @@ class NvidiaDriver(views.Object, frozen=True, kw_only=True):
 
 
 class LabelRequirement(views.View, frozen=True, kw_only=True):
+    """One expression of a label selector, as the API server evaluates it."""
+
     key: str
     operator: str
     values: tuple[str, ...] = ()
@@ -151,6 +155,8 @@ class BudgetStatus(views.View, frozen=True, kw_only=True):
 
 
 class DisruptionBudget(views.Object, frozen=True, kw_only=True):
+    """A PodDisruptionBudget: which pods it counts, and how many of them may be away now."""
+
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
 

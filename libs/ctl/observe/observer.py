@@ -8,7 +8,7 @@ import time
 from typing import Final, TypeVar
 
 from libs.contracts.node import SKIP_LABEL, STATE_LABEL
-from libs.ctl.cluster import Cluster, NodeEvent
+from libs.ctl.cluster import NODE_EVENTS, Cluster, NodeEvent
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.observe import objects
 from libs.ctl.observe.fleet import Found, Operator, OperatorFleet, OperatorPool, fleet_of
@@ -18,7 +18,7 @@ from libs.fleet.pools import ROLLOUTS
 from libs.fleet.status import Source
 from libs.kube import views
 from libs.kube.lease.record import GPU_OPERATOR_LEASE
-from libs.kube.resources import CONTROLLER_REVISIONS, EVENTS, LEASES, NODES, Resource
+from libs.kube.resources import CONTROLLER_REVISIONS, LEASES, NODES, Resource
 
 _LEASE_FIELDS: Final = f"metadata.name={GPU_OPERATOR_LEASE}"
 _LIVE_SECONDS: Final = 60.0
@@ -112,7 +112,7 @@ class Observer:
 
     async def state_events(self) -> tuple[StateEvent, ...]:
         """Return what the operator said about states of nodes in the last hour."""
-        listed = await self._list(_NODE_EVENTS)
+        listed = await self._list(NODE_EVENTS)
         return tuple(
             StateEvent(node=each.involved_object.name, message=each.message, at=_at(each))
             for each in listed
@@ -120,21 +120,8 @@ class Observer:
         )
 
 
-class _InvolvedObject(views.View, frozen=True, kw_only=True):
-    kind: str = ""
-    name: str = ""
-
-
-class _Event(NodeEvent, frozen=True, kw_only=True):
-    involved_object: _InvolvedObject = _InvolvedObject()
-
-
-_NODE_EVENTS: Final = Resource(plural=EVENTS.plural, kind=EVENTS.kind, view=_Event)
-
-
 def _at(event: NodeEvent) -> float:
-    text = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-    return views.parse_time(text) if text else 0.0
+    return views.parse_time(event.at) if event.at else 0.0
 
 
 def _is_driver(daemon_set: objects.DaemonSet) -> bool:

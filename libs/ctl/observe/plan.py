@@ -41,6 +41,8 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObservedPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The next upgrade of a pool under both sets of rules, and what it meets on each node."""
+
     pool: str
     version: str
     limits: Limits
@@ -167,6 +169,7 @@ def _forecast(
     another: bool,
     lost: tuple[str, ...],
 ) -> NodeForecast:
+    """Return what the upgrade of one node evicts, and what of that finds no place elsewhere."""
     pod = node.pod
     restarts = (
         not another

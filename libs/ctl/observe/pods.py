@@ -49,6 +49,7 @@ def evicted_pods(
 
 
 def _obstacle(pod: Pod, limits: Limits) -> str:
+    """Return why the operator does not evict a pod; empty: it does."""
     eviction = limits.eviction
     owners = pod.metadata.owner_references
     if any(owner.kind == "DaemonSet" for owner in owners):

@@ -43,6 +43,7 @@ def traps_of(fleet: OperatorFleet) -> tuple[Trap, ...]:
 
 
 def _of_all(fleet: OperatorFleet) -> Iterator[Trap]:
+    """Yield what stops or concerns the whole fleet."""
     incomplete = fleet.pools[0].incomplete if fleet.pools else ()
     if incomplete:
         yield Trap(
@@ -63,6 +64,7 @@ def _of_all(fleet: OperatorFleet) -> Iterator[Trap]:
 
 
 def _without_limit(fleet: OperatorFleet) -> Iterator[Trap]:
+    """Yield that nothing but maxUnavailable limits an upgrade: a 0 means unlimited."""
     limits = [
         f"of {pool.name} to {plural(budget_of(pool).limit, 'node')}"
         for pool in fleet.pools
@@ -78,6 +80,7 @@ def _without_limit(fleet: OperatorFleet) -> Iterator[Trap]:
 
 
 def _pool_traps(pool: OperatorPool, budget: Budget) -> Iterator[Trap]:
+    """Yield what holds a pool up without any message of the operator."""
     limits = pool.limits
     failed = [node.name for node in pool.managed if node.state == FAILED]
     if failed and limits.max_parallel and budget.in_progress >= limits.max_parallel:

@@ -1,5 +1,6 @@
 """Whether each promise was kept, as far as it could be judged. Pure."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -11,11 +12,6 @@ from libs.ctl.text import clock_time, plural
 from libs.ctl.views.layout import Column, fact, heading, line, listing
 from libs.ctl.views.status import sources_view
 
-_COLUMNS: Final = (
-    Column("PROMISE"),
-    Column("VERDICT"),
-    Column("NOT JUDGED WITHOUT", folds=True),
-)
 _FIRST: Final = 5
 
 
@@ -24,7 +20,7 @@ def audit_view(audit: Audit, *, width: int, wide: bool = False) -> RenderableTyp
     parts: list[RenderableType] = []
     if audit.since is not None and audit.until is not None:
         parts.append(heading(f"{clock_time(audit.since)} to {clock_time(audit.until)} UTC"))
-    parts.append(listing(_COLUMNS, map(_row, audit.invariants), width=width, wide=wide))
+    parts.append(listing(_COLUMNS, audit.invariants, width=width, wide=wide))
     for each in audit.invariants:
         shown = each.first if wide else each.first[:_FIRST]
         parts += (fact(f"{each.name} violated", message) for message in shown)
@@ -42,10 +38,6 @@ def audit_view(audit: Audit, *, width: int, wide: bool = False) -> RenderableTyp
     return Group(*parts, Text(""), *sources_view(audit.sources))
 
 
-def _row(each: AuditedInvariant) -> tuple[str, ...]:
-    return (f"{each.name:<3} {TITLES[each.name]}", verdict(each), each.not_judged)
-
-
 def verdict(each: AuditedInvariant) -> str:
     """Return the verdict in a few words; a part that was not judged is never kept."""
     if each.violations:
@@ -53,3 +45,10 @@ def verdict(each: AuditedInvariant) -> str:
     if not each.judged:
         return "not judged"
     return "kept where judged" if each.not_judged else "kept"
+
+
+_COLUMNS: Final[Sequence[Column[AuditedInvariant]]] = (
+    Column("PROMISE", lambda each: f"{each.name:<3} {TITLES[each.name]}"),
+    Column("VERDICT", verdict),
+    Column("NOT JUDGED WITHOUT", lambda each: each.not_judged, folds=True),
+)

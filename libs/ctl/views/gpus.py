@@ -3,30 +3,35 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Final
 
 from rich.console import Group, RenderableType
 
 from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
-from libs.ctl.answers import Gpu
 from libs.ctl.text import plural, some
 from libs.ctl.views.layout import Column, fact, line, listing
+from libs.fleet.gpus import FleetGpu
 from libs.fleet.node import DriverState
 
-_COLUMNS = (
-    Column("NODE"),
-    Column("GPU", right=True),
-    Column("PRODUCT"),
-    Column("MEMORY", right=True),
-    Column("HEALTH"),
-    Column("MIG", is_wide=True),
-    Column("DRIVER", is_wide=True),
-    Column("UUID", is_wide=True),
+_COLUMNS: Final[Sequence[Column[FleetGpu]]] = (
+    Column("NODE", lambda gpu: gpu.node),
+    Column("GPU", lambda gpu: f"{gpu.index}", right=True),
+    Column("PRODUCT", lambda gpu: gpu.product),
+    Column(
+        "MEMORY",
+        lambda gpu: f"{gpu.memory_mib / 1024:.0f} GiB" if gpu.memory_mib else "?",
+        right=True,
+    ),
+    Column("HEALTH", lambda gpu: gpu.health),
+    Column("MIG", lambda gpu: gpu.mig, is_wide=True),
+    Column("DRIVER", lambda gpu: gpu.driver, is_wide=True),
+    Column("UUID", lambda gpu: gpu.uuid, is_wide=True),
 )
 
 
 def gpus_view(
-    gpus: Sequence[Gpu],
+    gpus: Sequence[FleetGpu],
     *,
     without: Sequence[str] = (),
     width: int,
@@ -43,7 +48,7 @@ def gpus_view(
     shown = gpus if every or wide else _to_look_at(gpus)
     sick = [fact(about, text) for about, text in _sick(gpus)]
     lacking = [fact(about, text) for about, text in _without_driver(gpus)]
-    rows = listing(_COLUMNS, map(_row, shown), width=width, wide=wide)
+    rows = listing(_COLUMNS, shown, width=width, wide=wide)
     return Group(line(_summary(gpus)), rows, *sick, *lacking, *bare)
 
 
@@ -52,7 +57,7 @@ def _no_driver_yet(nodes: Sequence[str], *, wide: bool) -> str:
     return f"{count} no driver yet: {some(nodes, shown=len(nodes) if wide else 12)}"
 
 
-def _sick(gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
+def _sick(gpus: Sequence[FleetGpu]) -> Iterator[tuple[str, str]]:
     """Yield what is wrong, once for all GPUs of a node for which it is the same."""
     told = [gpu for gpu in gpus if gpu.because and not _lacks_driver(gpu)]
     for (node, health, why), found in groupby(
@@ -61,34 +66,34 @@ def _sick(gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
         yield f"{node} GPU {', '.join(f'{gpu.index}' for gpu in found)} {health}", why
 
 
-def _why(gpu: Gpu) -> str:
+def _why(gpu: FleetGpu) -> str:
     return f"{gpu.because} ({gpu.remedy})" if gpu.remedy else gpu.because
 
 
-def _lacks_driver(gpu: Gpu) -> bool:
+def _lacks_driver(gpu: FleetGpu) -> bool:
     """Whether its node has no driver that could be asked, and it had not failed before."""
     return gpu.driver_state is not DriverState.RUNS and gpu.health == UNKNOWN
 
 
-def _without_driver(gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
+def _without_driver(gpus: Sequence[FleetGpu]) -> Iterator[tuple[str, str]]:
     """Yield the nodes whose GPUs have no driver, each with how many and why."""
     for node, found in groupby(filter(_lacks_driver, gpus), key=lambda gpu: gpu.node):
         first, *others = found
         yield f"{node}, {plural(1 + len(others), 'GPU')}", _why(first)
 
 
-def _is_judged(gpus: Sequence[Gpu]) -> bool:
+def _is_judged(gpus: Sequence[FleetGpu]) -> bool:
     return any(gpu.health != UNKNOWN or _lacks_driver(gpu) for gpu in gpus)
 
 
-def _to_look_at(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+def _to_look_at(gpus: Sequence[FleetGpu]) -> Sequence[FleetGpu]:
     """Return those that are not healthy; none where nobody judges them."""
     if not _is_judged(gpus):
         return ()
     return [gpu for gpu in gpus if gpu.health != HealthState.OK and not _lacks_driver(gpu)]
 
 
-def _summary(gpus: Sequence[Gpu]) -> str:
+def _summary(gpus: Sequence[FleetGpu]) -> str:
     count = f"{plural(len(gpus), 'GPU')} on {plural(len({gpu.node for gpu in gpus}), 'node')}"
     if not _is_judged(gpus):
         return f"{count}; no telemetry agent has reported on their health"
@@ -98,17 +103,3 @@ def _summary(gpus: Sequence[Gpu]) -> str:
     parts += [f"{number} {state}" for state, number in sorted(states.items())]
     parts += [f"{without} without a driver"] if without else []
     return ", ".join([count, *parts])
-
-
-def _row(gpu: Gpu) -> tuple[str, ...]:
-    memory = f"{gpu.memory_mib / 1024:.0f} GiB" if gpu.memory_mib else "?"
-    return (
-        gpu.node,
-        f"{gpu.index}",
-        gpu.product,
-        memory,
-        gpu.health,
-        gpu.mig,
-        gpu.driver,
-        gpu.uuid,
-    )

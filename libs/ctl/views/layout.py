@@ -1,7 +1,7 @@
 """Rows for people: a table where it fits, otherwise a block of lines for each row. Pure."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from rich.cells import cell_len
@@ -17,8 +17,14 @@ _LEAST_FOLDED: Final = 24
 """Cells that a column of sentences needs at least."""
 
 
-class Column(msgspec.Struct, frozen=True):
+R = TypeVar("R")
+
+
+class Column(msgspec.Struct, Generic[R], frozen=True):
+    """A column of rows of one kind, and what it shows of each."""
+
     title: str
+    cell: Callable[[R], str]
     right: bool = False
     folds: bool = False
     """Whether the column has sentences, which may take several lines."""
@@ -26,16 +32,12 @@ class Column(msgspec.Struct, frozen=True):
     """Shown with `-o wide` only."""
 
 
-Row = Sequence[str]
-
-
 def listing(
-    columns: Sequence[Column], rows: Iterable[Row], *, width: int, wide: bool = False
+    columns: Sequence[Column[R]], rows: Iterable[R], *, width: int, wide: bool = False
 ) -> RenderableType:
     """Return the rows as a table; as blocks of lines if the terminal is too narrow for one."""
-    shown = [index for index, column in enumerate(columns) if wide or not column.is_wide]
-    kept = [columns[index] for index in shown]
-    cells = [[printable(row[index]) for index in shown] for row in rows]
+    kept = [column for column in columns if wide or not column.is_wide]
+    cells = [[printable(column.cell(row)) for column in kept] for row in rows]
     if not cells:
         return Group()
     needed = sum(_width(column, index, cells) for index, column in enumerate(kept))
@@ -44,12 +46,12 @@ def listing(
     return Group(*(_block(kept, row) for row in cells))
 
 
-def _width(column: Column, index: int, cells: Sequence[Row]) -> int:
+def _width(column: Column[R], index: int, cells: Sequence[Sequence[str]]) -> int:
     longest = max(cell_len(column.title), *(cell_len(row[index]) for row in cells))
     return min(longest, _LEAST_FOLDED) if column.folds else longest
 
 
-def _table(columns: Sequence[Column], cells: Sequence[Row]) -> Table:
+def _table(columns: Sequence[Column[R]], cells: Sequence[Sequence[str]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(
@@ -63,7 +65,7 @@ def _table(columns: Sequence[Column], cells: Sequence[Row]) -> Table:
     return table
 
 
-def _block(columns: Sequence[Column], row: Row) -> RenderableType:
+def _block(columns: Sequence[Column[R]], row: Sequence[str]) -> RenderableType:
     pairs = zip(columns[1:], row[1:], strict=True)
     lines = [fact(column.title.lower(), text) for column, text in pairs if text]
     return Group(Text(row[0], style="bold", overflow="fold"), *lines)

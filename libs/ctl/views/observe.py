@@ -6,30 +6,18 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from libs.ctl.observe.answers import ObservedNode, ObservedPool, ObservedRow, ObservedStatus
-from libs.ctl.observe.fleet import Operator
+from libs.ctl.observe.answers import ObservedNode, ObservedStatus
+from libs.ctl.observe.fleet import Operator, OperatorNode
 from libs.ctl.observe.plan import Course, NodeForecast, ObservedPlan
 from libs.ctl.observe.traps import Trap
 from libs.ctl.text import duration, plural, some
-from libs.ctl.views.layout import Column, fact, heading, line, listing
+from libs.ctl.views.layout import fact, heading, line, listing
 from libs.ctl.views.plan import NAMED, file_facts
-from libs.ctl.views.status import sources_view
+from libs.ctl.views.status import POOL_COLUMNS, node_columns, sources_view
 
-_POOLS: Final = (
-    Column("POOL"),
-    Column("DRIVER"),
-    Column("DONE", right=True),
-    Column("WAITING", right=True),
-    Column("IN PROGRESS", right=True),
-    Column("FAILED", right=True),
-    Column("UNAVAILABLE", right=True, is_wide=True),
-)
-_NODES: Final = (
-    Column("NODE"),
-    Column("STATE"),
-    Column("DRIVER"),
-    Column("BECAUSE", folds=True),
-    Column("POOL", is_wide=True),
+_POOLS: Final = tuple(
+    POOL_COLUMNS[title]
+    for title in ("POOL", "DRIVER", "DONE", "WAITING", "IN FLIGHT", "FAILED", "UNAVAILABLE")
 )
 
 
@@ -61,35 +49,24 @@ def _status(status: ObservedStatus, *, now: float, width: int, wide: bool) -> Re
     parts: list[RenderableType] = [line(operator_line(status.operator, now)), Text("")]
     if not status.pools:
         parts.append(line("There is neither a ClusterPolicy nor an NVIDIADriver."))
-    parts.append(listing(_POOLS, map(_pool_row, status.pools), width=width, wide=wide))
+    parts.append(listing(_POOLS, status.pools, width=width, wide=wide))
     parts += (
         fact(f"{pool.name} starts no node", pool.because) for pool in status.pools if pool.because
     )
     if status.nodes:
-        parts += [Text(""), listing(_NODES, map(_row, status.nodes), width=width, wide=wide)]
+        columns = node_columns(_because)
+        parts += [Text(""), listing(columns, status.nodes, width=width, wide=wide)]
     parts += _traps(status.traps)
     return Group(*parts, Text(""), *sources_view(status.sources))
 
 
-def _pool_row(pool: ObservedPool) -> tuple[str, ...]:
-    return (
-        pool.name,
-        pool.version or "none",
-        f"{pool.done}/{pool.budget.managed}",
-        f"{pool.required}",
-        f"{pool.in_progress}",
-        f"{pool.failed}",
-        f"{pool.budget.unavailable} of {pool.budget.limit}",
-    )
-
-
-def _row(row: ObservedRow) -> tuple[str, ...]:
+def _because(node: OperatorNode) -> str:
     notes = (
-        row.because or "see sluice why",
-        "cordoned" if row.cordoned else "",
-        "" if row.ready else "not Ready",
+        node.because or "see sluice why",
+        "cordoned" if node.cordoned else "",
+        "" if node.ready else "not Ready",
     )
-    return (row.name, row.state or "none", row.driver, "; ".join(filter(None, notes)), row.pool)
+    return "; ".join(filter(None, notes))
 
 
 def _traps(traps: Sequence[Trap]) -> Iterator[RenderableType]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.console import Group, RenderableType
 
-from libs.contracts.node import WAITS_OF_POOLS, WaitCode
+from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
 from libs.contracts.rollout import release_command
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
@@ -18,6 +18,7 @@ from libs.ctl.views.timeline import ordered, plan_timeline
 from libs.rollout.plan_time import is_left_out
 from libs.rollout.wait_reasons import (
     RESOLVED_BY,
+    WAITS_OF_POOLS,
     people_of,
 )
 

@@ -1,7 +1,7 @@
 """Pools, nodes and the sources of their figures, for people. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -17,27 +17,34 @@ from libs.fleet.node import FleetNode, cause_text, driver_text
 from libs.fleet.pools import Pool, is_told_by_brake, resume_command
 from libs.fleet.status import Source, Status
 
+N = TypeVar("N", bound=FleetNode)
+
 _MOST_HELD: Final = 20
 _MOST_NODES: Final = 12
-_POOLS = (
-    Column("POOL"),
-    Column("DRIVER"),
-    Column("PHASE"),
-    Column("DONE", right=True),
-    Column("IN FLIGHT", right=True),
-    Column("FAILED", right=True),
-    Column("BRAKE", is_wide=True),
-    Column("UNAVAILABLE", right=True, is_wide=True),
-    Column("TARGET", is_wide=True),
-)
-_NODES = (
-    Column("NODE"),
-    Column("STATE"),
-    Column("SINCE", right=True),
-    Column("DRIVER"),
-    Column("BECAUSE", folds=True),
-    Column("POOL", is_wide=True),
-)
+POOL_COLUMNS: Final[Mapping[str, Column[Pool]]] = {
+    each.title: each
+    for each in (
+        Column[Pool]("POOL", lambda pool: pool.name),
+        Column[Pool]("DRIVER", lambda pool: pool.version or "none"),
+        Column[Pool]("PHASE", lambda pool: pool.phase),
+        Column[Pool](
+            "DONE", lambda pool: f"{pool.counts['done']}/{pool.counts['total']}", right=True
+        ),
+        Column[Pool]("WAITING", lambda pool: f"{pool.counts['waiting']}", right=True),
+        Column[Pool]("IN FLIGHT", lambda pool: f"{pool.counts['in_flight']}", right=True),
+        Column[Pool]("FAILED", lambda pool: f"{pool.counts['failed']}", right=True),
+        Column[Pool]("BRAKE", lambda pool: pool.brake, is_wide=True),
+        Column[Pool](
+            "UNAVAILABLE",
+            lambda pool: f"{pool.counts['unavailable']} of {pool.counts['limit']}",
+            right=True,
+            is_wide=True,
+        ),
+        Column[Pool]("TARGET", lambda pool: pool.target, is_wide=True),
+    )
+}
+"""By title: how many of its nodes wait is told by what they wait for, where that is known."""
+_POOLS: Final = tuple(each for title, each in POOL_COLUMNS.items() if title != "WAITING")
 
 
 def status_view(status: Status, *, now: float, width: int, wide: bool = False) -> RenderableType:
@@ -45,15 +52,16 @@ def status_view(status: Status, *, now: float, width: int, wide: bool = False) -
     parts: list[RenderableType] = []
     if not status.pools and not status.exit_code:
         parts.append(line("There is no pool: no policy selects a node with GPUs."))
-    parts.append(listing(_POOLS, map(_pool_row, status.pools), width=width, wide=wide))
+    parts.append(listing(_POOLS, status.pools, width=width, wide=wide))
     for pool in status.pools:
         parts += _remarks(pool, now)
         parts += _above_limit(pool, status.nodes)
     parts += held_view(status.held, now)
     if status.nodes:
         nodes = status.nodes if wide else _foremost(status.nodes)
-        rows = (_node_row(node, now) for node in nodes)
-        parts += [Text(""), listing(_NODES, rows, width=width, wide=wide)]
+        since = Column[FleetNode]("SINCE", lambda node: _since(node, now), right=True)
+        columns = node_columns(_because, since)
+        parts += [Text(""), listing(columns, nodes, width=width, wide=wide)]
         if rest := len(status.nodes) - len(nodes):
             parts.append(line(f"and {plural(rest, 'more node')}; -o wide lists all"))
     return Group(*parts, Text(""), *sources_view(status.sources))
@@ -65,21 +73,6 @@ def _foremost(nodes: Sequence[FleetNode]) -> Sequence[FleetNode]:
         return nodes
     failed = UpgradeState.UPGRADE_FAILED
     return sorted(nodes, key=lambda each: (each.state != failed, not each.in_flight))[:_MOST_NODES]
-
-
-def _pool_row(pool: Pool) -> tuple[str, ...]:
-    counts = pool.counts
-    return (
-        pool.name,
-        pool.version or "none",
-        pool.phase,
-        f"{counts['done']}/{counts['total']}",
-        f"{counts['in_flight']}",
-        f"{counts['failed']}",
-        pool.brake,
-        f"{counts['unavailable']} of {counts['limit']}",
-        pool.target,
-    )
 
 
 def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
@@ -134,17 +127,35 @@ def held_view(held: Sequence[HeldNode], now: float) -> Iterator[RenderableType]:
         yield line(f"and {len(held) - _MOST_HELD} more nodes that people have")
 
 
-def _node_row(node: FleetNode, now: float) -> tuple[str, ...]:
-    since = "" if node.since is None else duration(now - node.since)
-    cordoned = cordon_text(node)
-    mig = "" if node.is_divided else f"MIG {node.mig}"
-    driver, _, before = driver_text(node).partition(" ")
-    wanted = f"{node.wanted} is wanted" if node.wanted else ""
-    leased = "leased" if node.held is not None and not node.held.waits else ""
-    notes = (before.strip("()"), wanted, leased, cordoned, mig, *_notes(node))
+def _since(node: FleetNode, now: float) -> str:
+    return "" if node.since is None else duration(now - node.since)
+
+
+def node_columns(because: Callable[[N], str], *beside: Column[N]) -> tuple[Column[N], ...]:
+    """Return the columns of nodes: what each is, and why; `beside` it what else is known."""
+    return (
+        Column("NODE", lambda node: node.name),
+        Column("STATE", lambda node: node.state or "none"),
+        *beside,
+        Column("DRIVER", lambda node: driver_text(node).partition(" ")[0]),
+        Column("BECAUSE", because, folds=True),
+        Column("POOL", lambda node: node.pool, is_wide=True),
+    )
+
+
+def _because(node: FleetNode) -> str:
+    """Return why a node is in its state, and what else is special about it."""
+    _, _, before = driver_text(node).partition(" ")
+    notes = (
+        before.strip("()"),
+        f"{node.wanted} is wanted" if node.wanted else "",
+        "leased" if node.held is not None and not node.held.waits else "",
+        cordon_text(node),
+        "" if node.is_divided else f"MIG {node.mig}",
+        *_notes(node),
+    )
     untold = (each for each in notes if each and each not in node.because)
-    because = "; ".join(filter(None, (node.because, *untold)))
-    return (node.name, node.state or "none", since, driver, because, node.pool)
+    return "; ".join(filter(None, (node.because, *untold)))
 
 
 def cordon_text(node: FleetNode) -> str:

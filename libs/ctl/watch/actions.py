@@ -1,10 +1,8 @@
 """What keys write to Kubernetes, and what they ask the scheduler, with the user's rights."""
 
-import io
 from collections.abc import Callable
 
 import msgspec
-from rich.console import Console
 
 from libs.contracts.rollout import Brake
 from libs.ctl import brakes
@@ -14,6 +12,7 @@ from libs.ctl.cluster import Cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
+from libs.ctl.output import view_lines
 from libs.ctl.views.node import node_view
 from libs.ctl.watch.keys import Action
 from libs.ctl.watch.screen import Screen, Watched, selected_index
@@ -67,6 +66,11 @@ def _brake(action: Action, by: Signature) -> Callable[[Rollout], Edit]:
 
 
 def _release(rollout: Rollout, state: FleetState, by: Signature) -> Callable[[Rollout], Edit]:
+    """Return what accepts the failures of the halted driver.
+
+    Of several that are halted, it is the wanted one; where that is not clear, a key cannot say
+    which is meant.
+    """
     halted = halted_targets([rollout], state.versions)
     wanted = [each for each in halted if each.target == rollout.status.target] or halted
     pool = rollout.metadata.name
@@ -92,6 +96,7 @@ async def carry_out(cluster: Cluster, write: Write) -> str:
 
 
 async def ask_why(access: Access, node: str) -> NodeAnswer:
+    """Return the answer of `sluice why`; fail for a node that Sluice does not look after."""
     from libs.ctl.collect.node import gather_why
 
     answer = await gather_why(access, node)
@@ -105,8 +110,4 @@ async def ask_why(access: Access, node: str) -> NodeAnswer:
 
 def why_lines(answer: NodeAnswer, *, now: float) -> tuple[str, ...]:
     """Return the answer of `sluice why` as lines, which are folded where they are shown."""
-    out = io.StringIO()
-    Console(file=out, width=10_000, highlight=False, color_system=None).print(
-        node_view(answer, now=now)
-    )
-    return tuple(line.rstrip() for line in out.getvalue().splitlines())
+    return tuple(view_lines(node_view(answer, now=now), width=10_000))

@@ -99,6 +99,7 @@ def press(
 def _press_in_panel(
     key: str, screen: Screen, panel: Panel, *, last: int, page: int
 ) -> tuple[Screen, Action | None]:
+    """Return what a key does while a panel is open: it scrolls, answers, or closes it."""
     scrolls = {UP: -1, DOWN: 1, PAGE_UP: -page, PAGE_DOWN: page}
     by = scrolls.get(_MOVES.get(key, key))
     if by is not None:

@@ -5,12 +5,11 @@ from typing import Final
 
 from libs.contracts.events import NO_CHANGE, Event, EventKind, WaitEvent
 from libs.contracts.message import MalformedMessage
-from libs.contracts.node import WAITS_OF_POOLS
-from libs.ctl.cluster import Cluster
-from libs.ctl.follow.objects import EVENTS_OF_NODES, EventOfNode
+from libs.ctl.cluster import NODE_EVENTS, Cluster, NodeEvent
 from libs.ctl.text import parse_time
 from libs.fleet.state import FleetState
 from libs.fleet.status import EventLine
+from libs.rollout.wait_reasons import WAITS_OF_POOLS
 from libs.runtime.env import Env
 
 KEPT_EVENTS: Final = 64
@@ -53,18 +52,18 @@ class ListedEvents:
 
     async def follow_kubernetes(self, cluster: Cluster, *, env: Env) -> None:
         """List the Events about nodes until cancelled."""
-        cache = cluster.cache(EVENTS_OF_NODES, env=env, fields="involvedObject.kind=Node")
+        cache = cluster.cache(NODE_EVENTS, env=env, fields="involvedObject.kind=Node")
         self.events_begin()
         cache.on_change(self._event_changed)
         await cache.run()
 
-    def _event_changed(self, _old: EventOfNode | None, new: EventOfNode | None) -> None:
+    def _event_changed(self, _old: NodeEvent | None, new: NodeEvent | None) -> None:
+        """List an Event of Kubernetes when it comes; a deleted one has happened all the same."""
         if new is None:
             return
-        said = new.last_timestamp or new.event_time or new.metadata.creation_timestamp
         self.add(
             EventLine(
-                at=parse_time(said) or 0.0,
+                at=parse_time(new.at) or 0.0,
                 writer="kubernetes",
                 node=new.involved_object.name,
                 kind=new.reason,

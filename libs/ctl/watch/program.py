@@ -201,6 +201,7 @@ class LiveView:
             self._say(str(failure))
 
     async def _show_why(self) -> None:
+        """Open a panel with why the selected node is not done, and keep that current."""
         nodes = self._watched.nodes
         if not nodes:
             self._say("there is no node to ask about")

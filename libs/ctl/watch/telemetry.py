@@ -45,6 +45,7 @@ class PageReader:
         self._hottest: dict[str, float] = {}
 
     def feed(self, chunk: bytes) -> None:
+        """Take in the next part of the page; what follows its last line is kept for the next."""
         whole, newline, rest = chunk.rpartition(b"\n")
         if not newline:
             self._rest += chunk
@@ -90,6 +91,7 @@ class TelemetrySource:
                 await self._clock.sleep(max(_EVERY, used * _SHARE))
 
     async def _read(self, transport: HttpTransport) -> None:
+        """Read the page once. Figures of before stay where it does not answer."""
         reader = PageReader()
         async with transport.open(Request(method="GET", path=self._path)) as response:
             if response.status != 200:

@@ -84,6 +84,7 @@ class Board:
         )
 
     def _everything(self, at: float, sources: tuple[Source, ...]) -> Change:
+        """Return all rows, for a reader that has none or whose revision is not known any more."""
         return Change(
             revision=self.revision,
             at=at,

@@ -163,6 +163,11 @@ class PageFeed:
             self._board.put_gpus(model.gpus_of(devices.by_product, devices.sick.values()))
 
     def _compute_node(self, name: str) -> None:
+        """Put a node on the map and on the timeline as it is now, or remove it from both.
+
+        Its move is what events tell, or what Kubernetes alone shows where they are missing; one of
+        an earlier Node of its name counts no more.
+        """
         shown, node, metadata = printable(name), self.state.node(name), self.state.metadata(name)
         if node is None or metadata is None:
             self._board.put_node(shown, None)

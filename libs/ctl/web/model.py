@@ -13,6 +13,7 @@ from libs.contracts.node import WaitCode
 from libs.contracts.queries import WaitReason
 from libs.ctl.follow.objects import FollowedDevice
 from libs.ctl.text import printable
+from libs.fleet.gpus import FleetGpu
 from libs.fleet.node import DriverState, FollowedNode, cause_text, driver_text
 from libs.fleet.pools import Pool
 from libs.fleet.status import EventLine, Source
@@ -41,23 +42,12 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.start is not None or self.end is not None
 
 
-class SickGpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A GPU that is not healthy."""
-
-    node: str
-    index: int
-    product: str
-    health: str
-    because: str = ""
-    remedy: str = ""
-
-
 class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     """All GPUs in numbers, and those that are not healthy."""
 
     products: Mapping[str, Mapping[str, int]]
     """The number of GPUs by product and health."""
-    sick: tuple[SickGpu, ...]
+    sick: tuple[FleetGpu, ...]
     sick_in_all: int
 
 
@@ -127,9 +117,10 @@ def gpus_of(products: Mapping[str, Mapping[str, int]], sick: Collection[Followed
     )
 
 
-def _sick_gpu(device: FollowedDevice) -> SickGpu:
+def _sick_gpu(device: FollowedDevice) -> FleetGpu:
+    """Return a GPU to look at, in texts that are printable: agents report them."""
     spec, health = device.spec, device.status.health
-    return SickGpu(
+    return FleetGpu(
         node=printable(spec.node),
         index=spec.index,
         product=printable(spec.product),

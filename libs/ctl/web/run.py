@@ -109,7 +109,6 @@ class _Page:
                 devices=kubernetes.devices.names_of(name),
                 scheduler=self.feed.events.scheduler,
                 why_away=self.feed.why_away,
-                versions=self.feed.state.versions,
                 happened=self.feed.happened(name),
             )
         return encode_story(story)

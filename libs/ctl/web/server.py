@@ -79,6 +79,7 @@ class PageServer:
         return len(self._streams)
 
     def application(self) -> web.Application:
+        """Return the application: the page's files, its answers as JSON, and whether it lives."""
         app = web.Application(middlewares=[self._guard], client_max_size=0)
         for path in self._files:
             app.router.add_get(path, self._file)
@@ -93,6 +94,7 @@ class PageServer:
     async def _guard(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
+        """Refuse what is not for this server, or would write, before any handler sees it."""
         host = _host_name(request.headers.get("Host", ""))
         if host not in self._hosts:
             return _text(
@@ -125,6 +127,10 @@ class PageServer:
         return web.Response(body=story, content_type="application/json")
 
     async def _changes(self, request: web.Request) -> web.StreamResponse:
+        """Push changes until the reader leaves, is too slow, or makes room for another.
+
+        A slow reader ends, as what is written for it would pile up in memory.
+        """
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         if request.method == "HEAD":

@@ -1,24 +1,24 @@
 """One node's page: what Kubernetes shows, what the scheduler says, and what happened."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
-from libs.ctl import node_answers
-from libs.ctl.answers import Gpu, NodeAnswer, NodeFact
+from libs.ctl.answers import NodeAnswer
 from libs.ctl.bus import Scheduler
 from libs.ctl.cluster import DEVICES, Cluster, Device
 from libs.ctl.collect.gpus import gpu_of
-from libs.ctl.collect.node import event_fact
+from libs.ctl.collect.node import answer_about
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import printable
+from libs.fleet.gpus import FleetGpu
 from libs.fleet.node import cause_text, driver_text
 from libs.fleet.records import record_of
-from libs.fleet.status import EventLine, Source
+from libs.fleet.status import EventLine
 from libs.kube import views
 from libs.kube.errors import KubeError, NotFound
 
@@ -59,7 +59,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeAnswer
     proof: Proof | None
     diagnoses: tuple[Diagnosed, ...]
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[FleetGpu, ...]
     happened: tuple[EventLine, ...]
     """Its last events on the bus."""
 
@@ -72,61 +72,41 @@ async def gather_story(
     devices: Sequence[str],
     scheduler: Scheduler | None,
     why_away: str,
-    versions: Mapping[str, str],
     happened: Sequence[EventLine],
 ) -> Story:
     """Return the story of a node; raise `Failure` if Kubernetes does not tell it."""
-    asked = asyncio.create_task(_ask_why(scheduler, name, why_away))
+    told = asyncio.create_task(_ask_why(scheduler, name, why_away))
     try:
         node = await cluster.node(name)
-        events = await cluster.node_events(name)
+        answer = await answer_about(cluster, node, told, most_events=_LAST_EVENTS)
         found = [await _device(cluster, each) for each in devices]
     finally:
-        await asyncio.wait({asked})
-    return story_of(
-        node,
-        asked.result(),
-        [event_fact(each) for each in events[-_LAST_EVENTS:]],
-        [each for each in found if each is not None],
-        now=now,
-        address=cluster.address,
-        versions=versions,
-        happened=happened,
-    )
+        await asyncio.wait({told})
+    shown = [each for each in found if each is not None]
+    return story_of(node, answer, shown, now=now, happened=happened)
 
 
 def story_of(
     node: views.Node,
-    told: WhyAnswer | Failure,
-    events: Sequence[NodeFact],
+    answer: NodeAnswer,
     devices: Sequence[Device],
     *,
     now: float,
-    address: str,
-    versions: Mapping[str, str],
     happened: Sequence[EventLine],
 ) -> Story:
-    """Return the story of a node, of what each source says. Pure."""
-    why = node_answers.with_versions(told, versions) if isinstance(told, WhyAnswer) else None
-    problem = str(told) if isinstance(told, Failure) else ""
-    kubernetes = Source(
-        name=f"Kubernetes ({address})", gives="labels, conditions and Events", age=0.0
-    )
-    scheduler = Source(
-        name="the scheduler", gives="why", age=None if problem else 0.0, problem=problem
-    )
+    """Return the story of a node, with its state in the words of `status`. Pure."""
     replace = msgspec.structs.replace
-    shown = node_answers.node_answer(node, events, why=why, sources=(kubernetes, scheduler))
-    row = shown.node
-    shown_row = replace(row, cause=cause_text(row), driver=driver_text(row))
+    row = answer.node
+    shown = replace(row, cause=cause_text(row), driver=driver_text(row))
+    diagnoses = answer.why.diagnoses if answer.why is not None else ()
     gpus = [gpu_of(each, row.driver_state) for each in devices]
     return Story(
         at=now,
-        node=replace(shown, node=shown_row),
+        node=replace(answer, node=shown),
         proof=_proof(node),
         diagnoses=tuple(
             Diagnosed(name=each.value, text=describe(each), is_note=each in NOTES)
-            for each in (why.diagnoses if why else ())
+            for each in diagnoses
         ),
         gpus=tuple(sorted(gpus, key=lambda each: each.index)),
         happened=tuple(happened),
@@ -150,6 +130,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def _proof(node: views.Node) -> Proof | None:
+    """Return the last validation that the node's record holds; None: there was none."""
     record = record_of(node.metadata)
     evidence = record.evidence if record else None
     if evidence is None:

@@ -33,6 +33,7 @@ _RECORD: Final = f"{FOLDER}/record"
 _SPARE: Final = 256 << 20
 """Bytes that stay free on the file system of `/usr`."""
 _SHOWN: Final = 5
+"""Files of others that a problem names; the message is part of a command's result."""
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ _LEAD: Final = b"\xed\xab\xee\xdb"
 _LEAD_SIZE: Final = 96
 _HEADER: Final = b"\x8e\xad\xe8\x01"
 _MAX_HEADER: Final = 1 << 28
+"""Bytes of a header that is skipped, as rpm itself accepts them."""
 _CPIO: Final = (b"070701", b"070702")
 _FIELDS: Final = 13
 _END: Final = "TRAILER!!!"

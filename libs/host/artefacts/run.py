@@ -18,8 +18,10 @@ _SKIP: Final = re.compile(rb"^skip=([0-9]{1,6})$", re.MULTILINE)
 _SCRIPT: Final = 1 << 16
 """Bytes at the beginning among which the number of the line is."""
 _LONGEST_LINE: Final = 1 << 26
+"""Bytes of a line of the script that is skipped: an archive without line ends fills no memory."""
 _MANIFEST: Final = "/.manifest"
 _MAX_MANIFEST: Final = 1 << 22
+"""Bytes of the list of files, which is held in memory."""
 _VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+)+")
 
 _LIBRARIES: Final = frozenset(

@@ -48,6 +48,7 @@ one whose script links its modules on the machine."""
 _COPY: Final = "copy"
 """The name of a delivered file's copy in the store, while it is unpacked."""
 MAX_FILES: Final = 20_000
+"""Files of an artefact: a driver has a thousand, and the index is held in memory."""
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,18 +15,20 @@ from libs.host.artefacts.members import (
 )
 
 _LONGEST_ENTRY: Final = 1 << 20
-"""Bytes that say what a file is, not counting its content: its long name, among others."""
+"""The most bytes of an entry's headers, such as a long name: tarfile holds all of them in memory,
+and an artefact from elsewhere must not fill it.
+"""
 
 
 class _Bounded:
-    """An archive in whose entries, which tarfile reads into memory whole, little may be."""
+    """An archive whose headers may have 1 MiB each: tarfile reads a header into memory whole."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._left = _LONGEST_ENTRY
 
     def allow(self, content: int) -> None:
-        """Let so much content be read, and the entry that follows it."""
+        """Allow the content of an entry, which is read in chunks, and the next header."""
         self._left = content + _LONGEST_ENTRY
 
     def read(self, size: int) -> bytes:

@@ -62,7 +62,7 @@ def find(tree: Tree, driver_root: str) -> DeviceFiles:
     return DeviceFiles(
         hosts={path: host_path for path, host_path in hosts.items() if host_path != path},
         paths=frozenset(found),
-        capabilities=parse_minors(tree.text(_MINORS) or ""),
+        capabilities=parse_minors(tree.read_text(_MINORS) or ""),
         graphics=graphics,
     )
 

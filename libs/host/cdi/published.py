@@ -63,7 +63,9 @@ def conflicts(tree: Tree, path: str, kind: str) -> tuple[str, ...]:
     quoted = rf"""["']?{re.escape(kind)}["']?"""
     declares = re.compile(rf"""["']?\bkind["']?\s*:\s*{quoted}\s*(,|\}}|#|$)""", re.MULTILINE)
     paths = (f"{FOLDER}/{name}" for name in tree.names(FOLDER) if name.endswith(_SUFFIXES))
-    return tuple(each for each in paths if each != path and declares.search(tree.text(each) or ""))
+    return tuple(
+        each for each in paths if each != path and declares.search(tree.read_text(each) or "")
+    )
 
 
 def put(tree: Tree, path: str, spec: Spec) -> bool:

@@ -24,7 +24,9 @@ UVM: Final = "/dev/nvidia-uvm"
 DEADLINE: Final = 30.0
 """Seconds for one GPU. The first context after a load takes seconds for each GPU of the machine."""
 KILL_SECONDS: Final = 1.5
+"""Seconds until a killed process is given up: one in a call of a broken driver cannot end."""
 AT_ONCE: Final = 8
+"""Processes at once: each takes the memory of a CUDA context, and the agent's is limited."""
 
 
 class CudaProcesses:

@@ -21,6 +21,7 @@ _SERVICE: Final = "k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin"
 _REGISTRATION: Final = "pluginregistration.Registration"
 _TYPE: Final = "DRAPlugin"
 _MAX_DETAIL: Final = 200
+"""Characters of the kubelet's own text in a refusal."""
 _LAST_ANSWERS: Final = 5.0
 """Seconds for answers that are due when the driver stops: a kubelet that never hears that a claim
 is prepared does not name it to the device plugin, which may come next.

@@ -21,7 +21,7 @@ from libs.host.gpus.mig import instance_profile_name, profile_name
 MIB: Final = 1 << 20
 _MOST_LINKS: Final = 64
 _MOST_SLICES: Final = 64
-"""Of a GPU, of computing or memory; there are 8 at most today."""
+"""The most slices of a GPU, of computing or memory; there are 8 at most today."""
 
 _FABRIC: Final = (
     FabricState.NOT_SUPPORTED,
@@ -29,7 +29,7 @@ _FABRIC: Final = (
     FabricState.IN_PROGRESS,
     FabricState.COMPLETED,
 )
-"""By NVML's number."""
+"""The states of a registration with the fabric manager, in the order of NVML's numbers."""
 _RECOVERY: Final = (
     RecoveryAction.NONE,
     RecoveryAction.GPU_RESET,
@@ -40,7 +40,7 @@ _RECOVERY: Final = (
     RecoveryAction.BUS_RESET,
     RecoveryAction.SYSTEM_REBOOT,
 )
-"""By NVML's number."""
+"""What a driver can ask for, in the order of NVML's numbers; a newer driver may have more."""
 _COUNTS: Final = tuple(
     name for name in Mig.__struct_fields__ if name not in ("uuid", "profile", "number")
 )

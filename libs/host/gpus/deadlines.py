@@ -18,26 +18,28 @@ call that hangs in the driver may hold what all threads of its process need."""
 
 
 class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
-    """In seconds."""
+    """The seconds for which an agent waits for NVML's process, question by question."""
 
     open: float = 60.0
-    """For opening NVML: without persistence mode, that initializes one GPU after another."""
+    """The time to open NVML: without persistence mode, that initializes one GPU after another."""
     first: float = 15.0
-    """For the first answer of a GPU, which may have to be initialized."""
+    """The time for the first answer of a GPU, which may have to be initialized."""
     answer: float = 3.0
-    """For every other answer: a GPU that misses it is late, and asked a second time."""
+    """The time for every other answer: a GPU that misses it is late, and asked a second time."""
     hung: float = 15.0
-    """Until a late GPU is hung."""
+    """The time until a late GPU is hung: NVML itself waits for the driver's lock for seconds."""
     late: float = 0.25
-    """For which the answers of the other GPUs wait for a late one."""
+    """The time for which the answers of the other GPUs wait for a late one; more would make gaps in
+    their graphs."""
     running: float = 0.5
-    """For the answer of the NVML process, which asks no GPU, that it runs."""
+    """The time for the answer that the process runs, which asks no GPU: a process without CPU time
+    says nothing about a GPU."""
     change: float = 60.0
-    """For one change of how a GPU is divided, which may reset it."""
+    """The time for one change of how a GPU is divided, which may reset it."""
     kill: float = 1.5
-    """Until a killed process that waits in the driver counts as stuck there."""
+    """The time until a killed process that waits in the driver counts as stuck there."""
     busy: float = 15.0
-    """Until any killed process does: on a busy machine its end takes a while."""
+    """The time until any killed process counts as stuck: a busy machine takes a while to end it."""
 
 
 class Patience:

@@ -11,13 +11,13 @@ class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of GPU instance that a GPU can have."""
 
     name: str
-    """Such as `3g.40gb`."""
+    """The name of the profile, such as `3g.40gb`."""
     id: int
     """The number by which this GPU's driver creates it."""
     slices: int
-    """Of computing."""
+    """Its share of the GPU's computing, in slices."""
     size: int
-    """In slices of memory."""
+    """Its share of the GPU's memory, in slices: there is one more of these."""
     starts: tuple[int, ...]
     """The slices of memory at which it may begin."""
     most: int = 0
@@ -44,9 +44,9 @@ class GpuDivision(msgspec.Struct, frozen=True, kw_only=True):
     pending: bool
     """Whether MIG mode is on after the next reset of the GPU."""
     instances: tuple[GpuInstance, ...] = ()
-    """By place; some may have no compute instance, so that no fact shows them."""
+    """The GPU instances by place; some may have no compute instance, so that no fact shows them."""
     profiles: tuple[InstanceProfile, ...] = ()
-    """Some drivers name none while MIG mode is off."""
+    """What the GPU could be divided into; some drivers name none while MIG mode is off."""
 
 
 class Activation(StrEnum):

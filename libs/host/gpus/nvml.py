@@ -47,7 +47,12 @@ _log = logger()
 
 
 class NvmlGpus:
-    """The port `Gpus` of a real machine."""
+    """The port `Gpus` of a real machine: starts NVML's process, asks it, and ends it on command.
+
+    `nvml_library` is a path to the library or its folder, and final; without it, the library of a
+    driver container below `driver_root` goes before that of the machine. `start` starts the
+    process.
+    """
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ then the name says which. A value that cannot be true is left out, and complaine
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 from libs.contracts.facts import Gpu
 from libs.contracts.gpu_forms import Complaints
@@ -50,20 +50,10 @@ _WATTS: Final = {
     "power_limit_w": "power_limit_mw",
     "power_management_limit_w": "power_management_limit_mw",
 }
-_RATIOS: Final = (
-    "graphics_active",
-    "sm_active",
-    "sm_occupancy",
-    "tensor_active",
-    "dram_active",
-    "fp64_active",
-    "fp32_active",
-    "fp16_active",
-    "integer_active",
-    "tensor_dfma_active",
-    "tensor_hmma_active",
-    "tensor_imma_active",
+_RATIOS: Final = tuple(
+    name for name, kind in get_type_hints(InstanceSample).items() if kind == float | None
 )
+"""The shares that performance monitors measure, of GPUs and of their instances."""
 _RATES: Final = ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
 _CONVERTED: Final = frozenset(
     (*_MEBIBYTES, *_WATTS, *_RATIOS, *(f"{name}_bytes_per_s" for name in _RATES))

@@ -21,7 +21,7 @@ class NewContainer(msgspec.Struct, frozen=True, kw_only=True):
     """The CDI devices that it gets already, from the kubelet."""
 
 
-class Refused(Exception):
+class InjectionRefused(Exception):
     """The container must not be created. The text is the reason, for people."""
 
 
@@ -33,5 +33,8 @@ class Injector(Protocol):
     """Decides what containers get. Calls do not block: the runtime waits for two seconds."""
 
     def devices(self, container: NewContainer) -> Sequence[str]:
-        """Return the CDI devices that a container gets beside its own, or raise `Refused`."""
+        """Return the CDI devices that a container gets beside its own.
+
+        Raise `InjectionRefused` where it must not start without what it asks for.
+        """
         ...

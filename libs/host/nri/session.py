@@ -17,7 +17,7 @@ from libs.host.nri import frames
 from libs.host.nri import ttrpc_pb2 as ttrpc
 from libs.host.nri.frames import Malformed
 from libs.host.nri.messages import Kind, Message, MessageReader, encode
-from libs.host.nri.port import Injector, NewContainer, NriUnavailable, Refused
+from libs.host.nri.port import InjectionRefused, Injector, NewContainer, NriUnavailable
 from libs.runtime.fatal import describe_error
 from libs.runtime.logs import logger
 
@@ -33,6 +33,7 @@ EVENTS: Final = 1 << (api.CREATE_CONTAINER - 1)
 _REGISTRATION: Final = 1
 """The number of the one request to the runtime."""
 _MAX_TEXT: Final = 200
+"""Characters of the runtime's texts in logs and messages."""
 
 _INVALID_ARGUMENT: Final = 3
 _PERMISSION_DENIED: Final = 7
@@ -156,7 +157,7 @@ class Session:
         )
         try:
             names = self._injector.devices(container)
-        except Refused as error:
+        except InjectionRefused as error:
             raise _Failed(_PERMISSION_DENIED, str(error)) from None
         if not names:
             return api.CreateContainerResponse()

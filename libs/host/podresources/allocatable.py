@@ -11,14 +11,17 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "nvidia.com/"
 MAX_DEVICES: Final = 200_000
-"""Of one answer: 128 GPUs, each with as many replicas as a device plugin offers, and some more."""
+"""The most devices that are read of one answer; a kubelet with more would fill our memory.
+
+128 GPUs with as many replicas as a device plugin offers are fewer.
+"""
 
 Allocatable = Mapping[str, frozenset[str]]
 """The names of the devices by resource."""
 
 
 class AllocatableDevices(Protocol):
-    """Where a kubelet's devices are asked for."""
+    """Asks a kubelet for the devices that it can give to pods."""
 
     def allocatable(self) -> Allocatable:
         """Return the devices of NVIDIA's resources, or raise `KubeletUnavailable`."""

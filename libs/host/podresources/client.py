@@ -23,6 +23,7 @@ MAX_BYTES: Final = 16 << 20
 SECONDS: Final = 5.0
 """The deadline of a question."""
 MAX_DETAIL: Final = 200
+"""Characters of the kubelet's own text in an error."""
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_BYTES),

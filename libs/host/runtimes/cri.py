@@ -12,7 +12,9 @@ import msgspec
 
 SERVICE: Final = "/runtime.v1.RuntimeService"
 SECONDS: Final = 5.0
+"""The deadline of a question to the runtime, which answers from memory."""
 MAX_BYTES: Final = 4 << 20
+"""The largest answer that is read; its own configuration is some KiB."""
 SPECS: Final = frozenset(("/var/run/cdi", "/run/cdi"))
 _VERBOSE: Final = b"\x08\x01"
 """A request with the field `verbose`, which asks for the configuration."""

@@ -61,7 +61,7 @@ class CriRuntime:
                 handlers=frozenset(answer.handlers),
                 reads_cdi=answer.reads_cdi,
                 pid=pid,
-                config=_config_of((self._tree.text(f"/proc/{pid}/cmdline") or "").split("\0")),
+                config=_config_of((self._tree.read_text(f"/proc/{pid}/cmdline") or "").split("\0")),
                 unit=unit_of(self._tree, pid),
             )
         except Unreadable as error:

@@ -20,7 +20,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 def settle(view: View, **fields: Any) -> None:
-    """Set fields of a view whose `__post_init__` runs; later on it is frozen."""
+    """Set fields of a view whose `__post_init__` runs; later on it is frozen.
+
+    What runs several times for each Node sets its field itself, which takes half as long.
+    """
     for name, value in fields.items():
         msgspec.structs.force_setattr(view, name, value)
 
@@ -47,7 +50,7 @@ class ManagedFields(View, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         # The decoded slice would keep the whole response in memory.
-        settle(self, fields_v1=self.fields_v1.copy())
+        msgspec.structs.force_setattr(self, "fields_v1", self.fields_v1.copy())
 
 
 class Metadata(View, frozen=True, kw_only=True):

@@ -4,10 +4,10 @@ A cluster may have 10,000 Nodes with 10 KiB each, of which a service reads a ten
 field costs time and to keep it memory; a role whose view keeps less says beside it what for.
 """
 
-from collections.abc import Collection
+from collections.abc import Set
 from sys import intern
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from libs.kube.views import Metadata, Object, settle
 
@@ -17,16 +17,18 @@ def drop_managed_fields(view: Object) -> None:
     settle(view, metadata=replace(view.metadata, managed_fields=()))
 
 
-def keep_metadata(view: Object, *, labels: bool = True, annotations: Collection[str] = ()) -> None:
+def keep_metadata(
+    view: Object, *, labels: bool = True, annotations: Set[str] = frozenset()
+) -> None:
     """Keep the named annotations, and labels if anybody reads them, whose keys all Nodes share."""
     full = view.metadata
     lean = replace(
         full,
         labels={intern(key): value for key, value in full.labels.items()} if labels else {},
-        annotations={key: full.annotations[key] for key in annotations if key in full.annotations},
+        annotations={key: full.annotations[key] for key in annotations & full.annotations.keys()},
         managed_fields=(),
     )
-    settle(view, metadata=lean)
+    force_setattr(view, "metadata", lean)
 
 
 def keep_identity(view: Object) -> None:

@@ -13,6 +13,7 @@ MAX_TEXT: Final = 1 << 14
 MAX_TEXTS: Final = 1 << 17
 """Characters of all together."""
 MAX_CONFIGS: Final = 256
+"""Keys of a ConfigMap that are read as configurations: a foreign one may have any number."""
 
 
 def readable_texts(data: Mapping[str, str]) -> dict[str, str]:

@@ -1,8 +1,9 @@
-"""The DaemonSets of Sluice's agents, one each for the whole cluster.
+"""The DaemonSets of Sluice's agents, one for each kind of agent, on all nodes of the cluster.
 
-Agents have no Kubernetes credentials, but the plugin for claims: the others' token is valid for the
-bus only. They start on every
-selected node, with or without driver, RuntimeClass or bus.
+The token of an agent is valid for the bus only, so that a node that is taken over can change no
+object; only the plugin for claims has one for the API server, to read claims. Agents start on
+every selected node, with or without driver, RuntimeClass or bus, because they report what is
+missing there.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,6 +52,7 @@ STATE_DIR: Final = "/var/lib/sluice"
 """The host directory of an agent's journal, which survives the pod and reboots."""
 
 TOKEN_SECONDS: Final = 3600
+"""How long a token lives, which the kubelet renews: a stolen one is of use for no longer."""
 _CA_FILE: Final = "ca.crt"
 _POD: Final = {
     "SLUICE_NODE": "spec.nodeName",

@@ -1,4 +1,4 @@
-"""Which labels of operands are paused during an upgrade."""
+"""Labels of nodes that an upgrade pauses, so that DaemonSets take their pods off the node."""
 
 from functools import cache
 
@@ -10,11 +10,12 @@ from libs.policy.wanted import Operands
 
 @cache
 def never_paused_labels(absent: frozenset[Writer]) -> frozenset[str]:
-    """Return the labels that are not paused during an upgrade.
+    """Return the labels of a node that an upgrade leaves as they are, so that their pods stay.
 
-    Pods selected by them stay, and no upgrade waits for them. These are the whole-node switch, the
-    driver, and the selectors of Sluice's own agents but the `absent` ones, which are not deployed:
-    what selects by the label of such an agent is another's, such as NVIDIA's device plugin.
+    The whole-node switch and the driver's label belong to people. The labels that select Sluice's
+    agents are in the list because the agents do the upgrade. Those of the `absent` agents are not:
+    without the agent, the label selects a DaemonSet of somebody else, such as NVIDIA's device
+    plugin, whose pods hold the GPUs and have to end.
     """
     own = (agent.selector[0] for agent in AGENTS if agent.component not in absent)
     return frozenset((DEPLOY_OPERANDS, DEPLOY_DRIVER, *own))

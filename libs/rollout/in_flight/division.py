@@ -15,6 +15,7 @@ from libs.contracts.reports import RefusalCode, Result
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.decision import NodeOutcome, Step
+from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -22,7 +23,6 @@ from libs.rollout.in_flight.in_flight_node import (
     state_wait,
     write_under_lease,
 )
-from libs.rollout.in_flight.lease_end import fail
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.node_driver import passed_evidence, waits_at_gate
 from libs.rollout.node_writes import NodeChange
@@ -43,8 +43,8 @@ def wanted_division(f: InFlightNode) -> WantedMig | None:
 
 def division_command(f: InFlightNode) -> Command | None:
     """Return the op from the slot, if it is of this boot and this start of the driver."""
-    command = slots.live_command(f.node, slots.DRIVER, f.record.token, f.now, CommandKind.MIG)
-    if command is None or command.boot_id != f.node.boot_id:
+    command = f.command_of_boot(slots.DRIVER, CommandKind.MIG)
+    if command is None:
         return None
     return command if command.deadline >= f.record.since + limits.MIG else None
 
@@ -81,9 +81,7 @@ def _send(f: InFlightNode, wanted: WantedMig) -> NodeOutcome:
     )
     # Not before the state, as for a swap: a command that seems older than its state is sent again.
     deadline = max(f.now.at, f.record.since) + limits.MIG
-    sent = slots.new_command(
-        f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
-    )
+    sent = f.command(slots.DRIVER, body, deadline)
     detail = f"waiting for the driver agent to begin to divide the GPUs as {wanted.config}"
     task = describe(sent.command.kind, sent.command.order)
     because = f"tell the driver agent to {task}: {wanted.config}"
@@ -195,7 +193,7 @@ def _await_driver(f: InFlightNode) -> NodeOutcome:
     is_sent = slot.boot_id == f.node.boot_id and slot.token == f.record.token
     if is_sent and slot.open() == Idle(proven=proven):
         return wait
-    idle = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.record.token, proven=proven)
+    idle = f.idle(slots.DRIVER, proven)
     return Step(actions=(idle,), because="let the proven driver load", wait=wait)
 
 

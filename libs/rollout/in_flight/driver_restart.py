@@ -19,6 +19,7 @@ from libs.rollout.in_flight.division import (
 )
 from libs.rollout.in_flight.driver_trouble import driver_failure, start_wait, trouble_text
 from libs.rollout.in_flight.eviction import evict_pods
+from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -29,7 +30,7 @@ from libs.rollout.in_flight.in_flight_node import (
     with_missing_daemon_set,
     write_under_lease,
 )
-from libs.rollout.in_flight.lease_end import fail, finish_removal
+from libs.rollout.in_flight.lease_end import finish_removal
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import safe_load_to_clear
 from libs.rollout.node_driver import waits_at_gate
@@ -109,8 +110,8 @@ def _keeps_modules(f: InFlightNode) -> bool:
 def _swap_command(f: InFlightNode) -> Command | None:
     """Return the op of this state from the slot, if it is of this boot and this start."""
     kinds = CommandKind.SWAP, CommandKind.INSTALL
-    command = slots.live_command(f.node, slots.DRIVER, f.record.token, f.now, *kinds)
-    if command is None or command.boot_id != f.node.boot_id:
+    command = f.command_of_boot(slots.DRIVER, *kinds)
+    if command is None:
         return None
     body = command.open()
     if not isinstance(body, Swap | Install) or body.label != f.record.label:
@@ -163,9 +164,7 @@ def _send_swap(f: InFlightNode) -> NodeOutcome:
     # Not before the state, which an earlier leader may have written by a clock that was ahead: a
     # command that seems older than the state is taken for an earlier start's, and is sent again.
     deadline = max(f.now.at, record.since) + limits.UNLOAD
-    sent = slots.new_command(
-        f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
-    )
+    sent = f.command(slots.DRIVER, body, deadline)
     kind = sent.command.kind
     detail = f"waiting for the driver agent to begin to {TASKS[kind]}"
     until = _unload_wait_until(f, sent.command)
@@ -185,20 +184,13 @@ def installs_on_host(f: InFlightNode) -> bool:
 def is_shut_out_after_swap(f: InFlightNode) -> bool:
     """Whether another pod came to the gate after the swap: the gate opens only during a swap."""
     kinds = CommandKind.SWAP, CommandKind.MIG
-    command = slots.held_command(f.node, slots.DRIVER, f.record.token, *kinds)
+    command = f.held_command(slots.DRIVER, *kinds)
     is_done = slots.slot_result(f.node, slots.DRIVER, command) is not None
     return is_done and waits_at_gate(f.new_pod, f.node.gate)
 
 
-def _unloaded_by(f: InFlightNode, command: Command) -> float:
-    """Return the time by which the old driver must be unloaded, from the deadline in the slot."""
-    sent = command.deadline - limits.UNLOAD
-    frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
-    return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
-
-
 def _unload_wait_until(f: InFlightNode, command: Command) -> float:
-    until = _unloaded_by(f, command)
+    until = f.answer_due(command, limits.UNLOAD)
     return until if f.deadline is None else min(until, f.deadline)
 
 
@@ -216,7 +208,7 @@ def _await_swap(f: InFlightNode, driver: Component, command: Command) -> NodeOut
     if progress.phase not in _UNLOADING_PHASES:
         detail = _progress_text(f)
         return _gate_wait(f, detail) if progress.phase == "gate" else start_wait(f, detail)
-    if limits.is_past(_unloaded_by(f, command), f.now):
+    if limits.is_past(f.answer_due(command, limits.UNLOAD), f.now):
         return fail(f, f"busy: {progress.detail or progress.phase}")
     code = WaitCode.UNLOAD if progress.phase == "unload" else WaitCode.OLD_DRIVER
     return state_wait(f, code, _progress_text(f), until=_unload_wait_until(f, command))

@@ -13,13 +13,14 @@ from libs.contracts.words import first_few
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits, slots
 from libs.rollout.decision import EvictPods, NodeOutcome, PodRef, Step, Wait
+from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     enter_state,
     state_wait,
     write_under_lease,
 )
-from libs.rollout.in_flight.lease_end import fail, release
+from libs.rollout.in_flight.lease_end import release
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import start
 from libs.rollout.node_writes import NodeChange

@@ -4,10 +4,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from libs.contracts.commands import Command, CommandBody, CommandKind, Proven
 from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
-from libs.rollout import limits, wait_reasons
+from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.cordons import needs_cordon
-from libs.rollout.decision import NodeOutcome, Notice, NoticeKind, Step, Wait
+from libs.rollout.decision import NodeOutcome, Notice, NoticeKind, Step, Wait, WriteSlot
 from libs.rollout.node_case import NodeCase
 from libs.rollout.node_writes import NodeChange, record_in_state, write_step
 from libs.rollout.views.fleet import Instant
@@ -33,6 +34,40 @@ class InFlightNode(NodeCase, frozen=True, kw_only=True):
     """Driver pods that have to be gone before another is admitted."""
     new_pod: DriverPod | None
     """The driver pod that this operation should end with."""
+
+    # The commands of this operation, by component.
+
+    def command(self, name: str, body: CommandBody, deadline: float) -> WriteSlot:
+        return slots.new_command(
+            self.node, name, body, self.now, token=self.record.token, deadline=deadline
+        )
+
+    def idle(self, name: str, proven: Proven | None = None) -> WriteSlot:
+        return slots.idle_command(self.node, name, self.now, token=self.record.token, proven=proven)
+
+    def held_command(self, name: str, *kinds: CommandKind) -> Command | None:
+        return slots.held_command(self.node, name, self.record.token, *kinds)
+
+    def live_command(self, name: str, *kinds: CommandKind) -> Command | None:
+        return slots.live_command(self.node, name, self.record.token, self.now, *kinds)
+
+    def command_of_boot(self, name: str, *kinds: CommandKind) -> Command | None:
+        """Return the live command of this boot: a reboot undoes what an earlier one did."""
+        command = self.live_command(name, *kinds)
+        return command if command and command.boot_id == self.node.boot_id else None
+
+    def may_be_quiesced(self, name: str) -> bool:
+        return slots.may_be_quiesced(self.node, name, self.record.token)
+
+    def answer_due(self, command: Command, seconds: float) -> float:
+        """Return when this command must be carried out, which was sent with so many seconds.
+
+        What is left of its deadline does not pass while the pool is frozen or the bus is down: no
+        agent can be told or heard then.
+        """
+        frozen = limits.deadline_extension(self.record, self.pool, self.now, reported=False)
+        outage = limits.bus_outage_seconds(self.now, command.deadline - seconds)
+        return command.deadline + frozen + outage
 
 
 def in_flight_node(case: NodeCase, record: NodeRecord, lease: NodeLease) -> InFlightNode:

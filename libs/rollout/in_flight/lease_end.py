@@ -7,14 +7,12 @@ agent could still open the gate (docs/states.md#leaving).
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from libs.contracts.commands import CommandKind, Idle
 from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
     KEEP_CORDONED_LABEL,
-    MigState,
     NodeRecord,
     Operation,
     UpgradeState,
@@ -39,13 +37,10 @@ from libs.rollout.in_flight.in_flight_node import (
     recheck_at,
     state_wait,
     taint_wait,
-    write_under_lease,
 )
 from libs.rollout.mig_at_rest import mig_state_at_rest
-from libs.rollout.node_driver import current_run
 from libs.rollout.node_writes import NodeChange, taints_without, updated_record, write_step
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.wait_reasons import DRIVER_AGENT_LATE
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
@@ -72,7 +67,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     )
     proven = slots.proven_by(evidence)
     before = [
-        slots.idle_command(f.node, name, f.now, token=f.record.token, proven=proven)
+        f.idle(name, proven)
         for name in (slots.DRIVER, slots.VALIDATOR)
         if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
     ]
@@ -108,7 +103,7 @@ def finish_removal(f: InFlightNode) -> NodeOutcome:
     written = _release_node(
         f, None, "the driver is removed; the node is no longer managed", proven=True
     )
-    return _append_actions(written, _idle_commands(f, (*slots.QUIESCED, slots.DRIVER)))
+    return append_actions(written, idle_commands(f, (*slots.QUIESCED, slots.DRIVER)))
 
 
 def _release_node(
@@ -132,7 +127,7 @@ def _release_node(
             initially_cordoned=None if f.record.unproven and not proven else False,
             mig_state=mig_state_at_rest(f.node, record) if known and record is not None else None,
             cleared=_initial_state(f.node) if proven or not f.record.unproven else (),
-            before=(*before, *_cancel_evictions(f)),
+            before=(*before, *cancel_evictions(f)),
         ),
     )
 
@@ -151,21 +146,16 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
     quiesced = [
         name
         for name in slots.QUIESCED
-        if slots.held_command(f.node, name, f.record.token) is not None
-        or slots.may_be_quiesced(f.node, name, f.record.token)
+        if f.held_command(name) is not None or f.may_be_quiesced(name)
     ]
-    commands = [
-        slots.idle_command(f.node, name, f.now, token=f.record.token)
-        for name in quiesced
-        if slots.live_command(f.node, name, f.record.token, f.now, CommandKind.IDLE) is None
-    ]
+    commands = [f.idle(name) for name in quiesced if f.live_command(name, CommandKind.IDLE) is None]
     if f.bus_is_down and commands:
         return bus_wait(f)
     if commands:
         detail = f"waiting for components to resume before the release: {reason}"
         wait = state_wait(f, WaitCode.QUIESCE, detail)
         return Step(
-            actions=(*_cancel_evictions(f), *commands),
+            actions=(*cancel_evictions(f), *commands),
             because=f"release the node: {reason}",
             wait=wait,
         )
@@ -183,18 +173,15 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
         silent_at = max(components[name].silent_at for name in unanswered)
         wait = state_wait(f, WaitCode.QUIESCE, detail, until=silent_at)
         return recheck_at(wait, silent_at, f.now)
-    return _released(f, reason, back_off=back_off)
+    return write_released(f, reason, back_off=back_off)
 
 
 def is_releasing(f: InFlightNode) -> bool:
     """Whether a release has begun: before step 6 only a release sends these components `idle`."""
-    return any(
-        slots.held_command(f.node, name, f.record.token, CommandKind.IDLE)
-        for name in slots.QUIESCED
-    )
+    return any(f.held_command(name, CommandKind.IDLE) for name in slots.QUIESCED)
 
 
-def _released(f: InFlightNode, reason: str, *, back_off: bool, **changes: str) -> Step:
+def write_released(f: InFlightNode, reason: str, *, back_off: bool, **changes: str) -> Step:
     cordon = cordon_at_release(f.node, f.record, proven=False)
     record = updated_record(
         f,
@@ -218,102 +205,15 @@ def _released(f: InFlightNode, reason: str, *, back_off: bool, **changes: str) -
     return _release_node(f, record, f"released unchanged: {reason}", proven=False)
 
 
-def fail(f: InFlightNode, cause: str) -> NodeOutcome:
-    """Go to `upgrade-failed`, once the driver agent has confirmed that its gate stays shut."""
-    if not is_failing(f):
-        f = replace(f, record=replace(f.record, unbegun=_never_began(f)))
-    driver = f.node.components.get(slots.DRIVER)
-    changed = f.record.started or f.record.operation is Operation.VALIDATE
-    if f.record.operation is Operation.MIG and not changed:
-        digest = "" if f.node.mig is None else f.node.mig.digest
-        return _released(f, cause, back_off=False, mig_digest=digest, mig_failed=cause)
-    if driver is None or not changed:
-        return _failed(f, cause)
-    if f.bus_is_down:
-        return bus_wait(f)
-    if not is_failing(f):
-        idle = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.record.token)
-        because = f"the upgrade fails: {cause}"
-        if f.record.cause == cause:
-            return Step(actions=(idle,), because=because)
-        change = NodeChange(because=because, record=replace(f.record, cause=cause))
-        return _append_actions(write_under_lease(f, change), (idle,))
-    answered = driver.slot is not None and slots.command_result(driver, driver.slot) is not None
-    if answered or driver.is_silent(f.now.at):
-        return _failed(f, f.record.cause)
-    detail = f"the upgrade failed; waiting for the driver agent to stop: {f.record.cause}"
-    code = limits.IN_FLIGHT[f.record.state].waits_for
-    wait = state_wait(f, code, detail, who=DRIVER_AGENT_LATE, until=driver.silent_at)
-    return recheck_at(wait, driver.silent_at, f.now)
-
-
-def _never_began(f: InFlightNode) -> bool:
-    """Whether the driver agent has not begun the change of the driver, as far as it was heard.
-
-    It reports each op as it begins, and heartbeats name the last command that it has read. Unless
-    it refused that, it may have begun, and the report may be lost: that counts as harm. So does a
-    machine that is down: the driver may have taken it down before a report left.
-    """
-    is_at_change = f.record.started and f.record.state == UpgradeState.POD_RESTART_REQUIRED
-    if not is_at_change or not f.node.ready:
-        return False
-    driver, token, pod = f.node.components.get(slots.DRIVER), f.record.token, f.new_pod
-    if driver is None or (pod is not None and pod.started is not None):
-        return False
-    if any(each is not None and each.token == token for each in (driver.progress, driver.result)):
-        return False
-    refusal = driver.refusal
-    refused = refusal is not None and refusal.order == driver.highest_order
-    return refused or driver.highest_order.token < token
-
-
-def is_failing(f: InFlightNode) -> bool:
-    """Whether a failure has begun: its cause is in the record, and nothing is proven."""
-    command = slots.live_command(f.node, slots.DRIVER, f.record.token, f.now, CommandKind.IDLE)
-    return command is not None and command.open() == Idle()
-
-
-def _failed(f: InFlightNode, cause: str) -> Step:
-    record = f.record
-    changed = record.started or record.operation is Operation.VALIDATE
-    run = current_run(f)
-    failed = updated_record(
-        f,
-        record,
-        state=UpgradeState.UPGRADE_FAILED,
-        cause=cause,
-        deadline=None,
-        paused=False,
-        unproven=True,
-        revalidated=run.instance if run is not None else record.revalidated,
-        evidence=None if changed else record.evidence,
-    )
-    taint = taint_wait(f)
-    if taint is not None:
-        return taint
-    written = write_step(
-        f,
-        NodeChange(
-            because=f"failed: {cause}",
-            record=failed,
-            lease=None,
-            cordon=UNSET if record.operation is Operation.VALIDATE else True,
-            mig_state=MigState.FAILED if record.operation is Operation.MIG else None,
-            before=_cancel_evictions(f),
-        ),
-    )
-    return _append_actions(written, _idle_commands(f, slots.QUIESCED))
-
-
 def _slot_body(node: NodeView, name: str) -> object:
     slot = node.components[name].slot
     return slot.open() if slot is not None else None
 
 
-def _idle_commands(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
+def idle_commands(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
     """Return the `idle` commands for slots that hold another command."""
     return [
-        slots.idle_command(f.node, name, f.now, token=f.record.token)
+        f.idle(name)
         for name in names
         if name in f.node.components
         and f.node.components[name].slot is not None
@@ -321,12 +221,12 @@ def _idle_commands(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
     ]
 
 
-def _cancel_evictions(f: InFlightNode) -> tuple[EvictPods, ...]:
+def cancel_evictions(f: InFlightNode) -> tuple[EvictPods, ...]:
     """Return the action that cancels the evictions in progress."""
     return (EvictPods(pods=()),) if f.node.evictions else ()
 
 
-def _append_actions(written: Step, actions: Sequence[Action]) -> Step:
+def append_actions(written: Step, actions: Sequence[Action]) -> Step:
     """Append actions to a write; none if the write has to wait."""
     if not any(isinstance(action, WriteNode) for action in written.actions):
         return written

@@ -38,7 +38,9 @@ def quiesce(
         return None
     if f.bus_is_down:
         return bus_wait(f)
-    overdue = [entry for entry in pending if limits.is_past(quiesce_deadline(f, entry[2]), f.now)]
+    overdue = [
+        entry for entry in pending if limits.is_past(f.answer_due(entry[2], limits.QUIESCE), f.now)
+    ]
     if overdue:
         return on_timeout(f, f"quiesce: {_quiesce_text(overdue)}")
     return _send_quiesce(f, unsent) if unsent else _await_quiesce(f, pending)
@@ -47,19 +49,12 @@ def quiesce(
 def _await_quiesce(
     f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]
 ) -> Wait | Step:
-    until = min(quiesce_deadline(f, command) for _, _, command in pending)
+    until = min(f.answer_due(command, limits.QUIESCE) for _, _, command in pending)
     if f.record.started and f.deadline is not None:
         until = min(until, f.deadline)
     silent_at = min(component.silent_at for _, component, _ in pending)
     wait = state_wait(f, WaitCode.QUIESCE, _quiesce_text(pending), until=until)
     return recheck_at(wait, silent_at, f.now)
-
-
-def quiesce_deadline(f: InFlightNode, command: Command) -> float:
-    """Return the time by which a component must be quiet, from the deadline in its slot."""
-    sent = command.deadline - limits.QUIESCE
-    frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
-    return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
 
 
 def _quiesce_command(f: InFlightNode, component: Component) -> Command | None:
@@ -94,10 +89,7 @@ def _quiesce_text(pending: Sequence[tuple[str, Component, Command]]) -> str:
 
 def _send_quiesce(f: InFlightNode, names: Sequence[str]) -> Step:
     deadline = f.now.at + limits.QUIESCE
-    actions = tuple(
-        slots.new_command(f.node, name, Quiesce(), f.now, token=f.record.token, deadline=deadline)
-        for name in names
-    )
+    actions = tuple(f.command(name, Quiesce(), deadline) for name in names)
     components = ", ".join(names)
     detail = f"waiting for {components} to release the GPU devices"
     wait = state_wait(f, WaitCode.QUIESCE, detail, until=deadline)

@@ -14,12 +14,11 @@ from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step
 from libs.rollout.in_flight.driver_restart import booted_label, pod_restart, restart_again
 from libs.rollout.in_flight.eviction import drain, pod_deletion, wait_for_jobs
+from libs.rollout.in_flight.failure import fail, is_failing
 from libs.rollout.in_flight.in_flight_node import InFlightNode, in_flight_node, write_under_lease
 from libs.rollout.in_flight.lease_end import (
     AGENT_SILENT_REASON,
     NOT_READY_REASON,
-    fail,
-    is_failing,
     is_releasing,
     release,
 )
@@ -40,7 +39,7 @@ STATES: Final[Mapping[str, Callable[[InFlightNode], NodeOutcome]]] = {
 
 def step_in_flight(case: NodeCase) -> NodeOutcome:
     """Return what to do now about a node under an upgrade lease, or what it waits for."""
-    record, lease = case.record, case.node.upgrade_lease
+    record, lease = case.record, case.lease
     if record is None or lease is None or record.state not in STATES:
         detail = "the node has an upgrade lease, but no record of what is in progress"
         return wait_reasons.wait(WaitCode.RECORD_LOST, detail, case.now)
@@ -56,7 +55,10 @@ def step_in_flight(case: NodeCase) -> NodeOutcome:
 
 
 def _renew_epochs(f: InFlightNode) -> Step | None:
-    """Write our epoch into the slots before any other effect (docs/states.md#leading)."""
+    """Write our epoch into the slots before any other effect (docs/states.md#leading).
+
+    Otherwise a command of the leader before could still be carried out after ours.
+    """
     actions = () if f.bus_is_down else slots.renewed_epochs(f.node, f.now)
     if not actions:
         return None
@@ -66,7 +68,11 @@ def _renew_epochs(f: InFlightNode) -> Step | None:
 
 
 def handle_interruption(f: InFlightNode) -> NodeOutcome:
-    """Release or retarget a node that has not started; None: its upgrade continues."""
+    """Release or retarget a node that has not started; None: its upgrade continues.
+
+    Whoever takes the node, or no longer wants the change, comes before the limits: a release for
+    their sake needs no back-off.
+    """
     reason = _unwanted_reason(f)
     if reason:
         return release(f, reason, back_off=False)

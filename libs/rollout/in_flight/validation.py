@@ -22,6 +22,7 @@ from libs.rollout.in_flight.driver_trouble import (
     start_wait,
     trouble_text,
 )
+from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -29,7 +30,7 @@ from libs.rollout.in_flight.in_flight_node import (
     state_wait,
     write_under_lease,
 )
-from libs.rollout.in_flight.lease_end import fail, finish_upgrade
+from libs.rollout.in_flight.lease_end import finish_upgrade
 from libs.rollout.in_flight.validation_inputs import (
     ValidationInputs,
     all_answered,
@@ -133,12 +134,7 @@ def _unsettled_runtime(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
 
 def _resume_offering(f: InFlightNode) -> Step | None:
     """Let the GPUs be offered after a proof, unless the proof contains that they are."""
-    token = f.record.token
-    idle = [
-        slots.idle_command(f.node, name, f.now, token=token)
-        for name in slots.OFFERING
-        if slots.may_be_quiesced(f.node, name, token)
-    ]
+    idle = [f.idle(name) for name in slots.OFFERING if f.may_be_quiesced(name)]
     if not idle:
         return None
     because = "let the GPUs be offered to pods"
@@ -190,11 +186,11 @@ def _command_step(inputs: ValidationInputs) -> Step | None:
     """Resume the quiesced components, and ask the validator once the driver is ready."""
     f, commands = inputs.f, list[WriteSlot]()
     for name in f.node.components:
-        if name not in _RESUMED or not slots.may_be_quiesced(f.node, name, f.record.token):
+        if name not in _RESUMED or not f.may_be_quiesced(name):
             continue
         # No GPU is offered to pods before CUDA works.
         if name not in slots.OFFERING or _cuda_works(inputs):
-            commands.append(slots.idle_command(f.node, name, f.now, token=f.record.token))
+            commands.append(f.idle(name))
     if slots.VALIDATOR in f.node.components and inputs.run is not None and inputs.ready:
         is_void = inputs.evidence is not None and all_answered(inputs)
         if inputs.command is None or is_void:
@@ -225,9 +221,7 @@ def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
         plugin=slots.PLUGIN in f.node.components,
     )
     deadline = f.deadline or f.now.at + limits.VALIDATION
-    return slots.new_command(
-        f.node, slots.VALIDATOR, body, f.now, token=f.record.token, deadline=deadline
-    )
+    return f.command(slots.VALIDATOR, body, deadline)
 
 
 def _progress_text(inputs: ValidationInputs) -> str:

@@ -50,10 +50,8 @@ def current_run(f: InFlightNode) -> DriverRun | None:
 
 def validate_command(f: InFlightNode, run: DriverRun | None) -> Command | None:
     """Return the op in the validator's slot if it is of this boot, this state and this run."""
-    command = slots.live_command(
-        f.node, slots.VALIDATOR, f.record.token, f.now, CommandKind.VALIDATE
-    )
-    if command is None or command.boot_id != f.node.boot_id:
+    command = f.command_of_boot(slots.VALIDATOR, CommandKind.VALIDATE)
+    if command is None:
         return None
     if f.record.deadline is not None and command.deadline < f.record.deadline:
         return None
@@ -77,7 +75,7 @@ def is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) ->
         return False
     if command is not None:
         return evidence.op == command.op
-    idle = slots.held_command(f.node, slots.VALIDATOR, f.record.token, CommandKind.IDLE)
+    idle = f.held_command(slots.VALIDATOR, CommandKind.IDLE)
     if idle is None or evidence.op >= idle.op:
         return False
     body = idle.open()
@@ -109,7 +107,7 @@ def all_answered(inputs: ValidationInputs) -> bool:
     """Whether every command that changes the node is answered."""
     node = inputs.f.node
     kinds = CommandKind.SWAP, CommandKind.INSTALL, CommandKind.MIG
-    change = slots.held_command(node, slots.DRIVER, inputs.f.record.token, *kinds)
+    change = inputs.f.held_command(slots.DRIVER, *kinds)
     pending = [(slots.DRIVER, change), (slots.VALIDATOR, inputs.command)]
     return all(
         command is None or slots.slot_result(node, name, command) is not None

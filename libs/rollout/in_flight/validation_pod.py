@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from libs.contracts.node import ValidationPod, WaitCode
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.rollout.decision import NodeOutcome
+from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import InFlightNode, state_wait, write_under_lease
-from libs.rollout.in_flight.lease_end import fail
 from libs.rollout.node_writes import NodeChange
 
 STEP: Final = "workload"

@@ -20,15 +20,13 @@ from libs.contracts.rollout import (
     ConditionType,
     RolloutCondition,
     RolloutPhase,
-    RolloutSpec,
-    RolloutStatus,
     TargetRecord,
     braked,
 )
 from libs.contracts.words import plural
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
-from libs.rollout.views.pool import PoolView
+from libs.rollout.views.pool import EMPTY_STATUS, PoolView
 from libs.rollout.wait_reasons import BlockReason
 
 
@@ -49,9 +47,6 @@ class Pause(NamedTuple):
     reason: PauseReason
     block: BlockReason
 
-
-_EMPTY: Final = RolloutStatus()
-"""The status of a Rollout that was created, and not written since."""
 
 NO_NODES: Final = "the policy selects no node with GPUs"
 _PHASES: Final[Mapping[RolloutPhase, str]] = {
@@ -89,7 +84,7 @@ def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
         )
         who = f"an administrator, {BY_CHECKED_BRAKE}"
         return Pause(PauseReason.REBUILT, BlockReason(WaitCode.PAUSED, detail, who))
-    if spec_of(pool).brake is Brake.PAUSE:
+    if pool.rollout_spec.brake is Brake.PAUSE:
         return Pause(PauseReason.BRAKE, BlockReason(WaitCode.PAUSED, _brake_detail(pool)))
     if pool.errors:
         who = "the author of the policy or of its RolloutStrategy"
@@ -111,20 +106,20 @@ def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
 
 def pause_detail(pool: PoolView, pause: Pause | None) -> str:
     """Return why nothing starts, as far as the target is not halted; empty: nodes may start."""
-    if spec_of(pool).brake is Brake.FREEZE:
+    if pool.rollout_spec.brake is Brake.FREEZE:
         return _brake_detail(pool)
     return "" if pause is None else pause.block.detail
 
 
 def frozen_detail(pool: PoolView) -> str:
     """Return why no node moves; the time of a freeze is recorded just after its end."""
-    if spec_of(pool).brake is Brake.FREEZE:
+    if pool.rollout_spec.brake is Brake.FREEZE:
         return _brake_detail(pool)
     return f"Rollout {pool.key} was frozen until a moment ago"
 
 
 def _brake_detail(pool: PoolView) -> str:
-    rollout, brake = pool.rollout, spec_of(pool).brake
+    rollout, brake = pool.rollout, pool.rollout_spec.brake
     if rollout is None:
         return braked(pool.key, brake)
     return braked(pool.key, brake, by=rollout.brake_set_by, reason=rollout.brake_reason)
@@ -135,13 +130,9 @@ def is_rebuilt(pool: PoolView, tally: PoolTally) -> bool:
     rollout = pool.rollout
     if rollout is not None and rollout.spec.brake is not Brake.PAUSE:
         return False
-    if rollout is None or replace(rollout.status, epoch=0) == _EMPTY:
+    if rollout is None or replace(rollout.status, epoch=0) == EMPTY_STATUS:
         return tally.managed_count > 0
     return any(condition.reason == PauseReason.REBUILT for condition in rollout.status.conditions)
-
-
-def spec_of(pool: PoolView) -> RolloutSpec:
-    return RolloutSpec() if pool.rollout is None else pool.rollout.spec
 
 
 def rollout_conditions(
@@ -208,7 +199,7 @@ def _facts(
         yield ConditionType.HALTED, True, cause, message
     else:
         yield ConditionType.HALTED, False, "NotHalted", ""
-    if spec_of(pool).brake is Brake.FREEZE:
+    if pool.rollout_spec.brake is Brake.FREEZE:
         yield ConditionType.PAUSED, True, PauseReason.BRAKE.value, pause_detail(pool, pause)
     elif pause is not None:
         yield ConditionType.PAUSED, True, pause.reason.value, pause_detail(pool, pause)

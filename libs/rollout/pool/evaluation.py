@@ -4,7 +4,6 @@ It has the reason why nothing starts at all, the constraints of nodes, and the w
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -21,14 +20,12 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.shapes import scaled_value
 from libs.rollout.limits import stale_source
 from libs.rollout.pool import harm
-from libs.rollout.pool.conditions import Pause, PauseReason, frozen_detail, pool_pause, spec_of
+from libs.rollout.pool.conditions import Pause, PauseReason, frozen_detail, pool_pause
 from libs.rollout.pool.contribution import NodeContribution
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolConstraints, PoolView
 from libs.rollout.wait_reasons import BlockReason
-
-EMPTY_STATUS: Final = RolloutStatus()
 
 
 class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +77,7 @@ def evaluate_pool(
     before: PoolEvaluation | None = None,
 ) -> PoolEvaluation:
     """Evaluate the pool; `before` allows to reuse sets that did not change."""
-    stored, spec = stored_status(pool), spec_of(pool)
+    stored, spec = pool.rollout_status, pool.rollout_spec
     base = 0 if stored.phase in IDLE_PHASES else stored.base
     counted = len(tally.contributions)
     limit = unavailable_limit(pool.upgrade, base=base, present=tally.present, counted=counted)
@@ -114,9 +111,7 @@ def evaluate_pool(
             in_flight=stored.in_flight,
             halted=halted,
             proven=frozenset(
-                target
-                for target, record in records.items()
-                if record.proven and target not in halted
+                key for key, record in records.items() if record.proven and key not in halted
             ),
             last_good=harm.last_good(records),
         ),
@@ -128,7 +123,7 @@ def _records(
     pool: PoolView, spec: RolloutSpec, tally: PoolTally, base: int, now: Instant
 ) -> dict[str, TargetRecord]:
     """Return the stored records and those of new targets, with new failures and validations."""
-    known = dict(stored_status(pool).targets)
+    known = dict(pool.rollout_status.targets)
     for sets in (tally.failed, tally.validated, tally.in_flight, tally.vanished):
         for target, uids in sets.items():
             if uids and target not in known:
@@ -206,9 +201,8 @@ def _wanted(
     pool: PoolView, evaluation: PoolEvaluation, node: NodeContribution, target: str
 ) -> bool:
     """Whether the node should still get the target it was granted for."""
-    if _wanted_by_all(pool, target):
-        return True
-    return node.joining and target == evaluation.constraints.last_good
+    is_last_good = target == evaluation.constraints.last_good
+    return _wanted_by_all(pool, target) or (node.joining and is_last_good)
 
 
 def _wanted_by_all(pool: PoolView, target: str) -> bool:
@@ -298,10 +292,6 @@ def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int, counte
     if isinstance(maximum, str) and "%" in maximum and scaled_value(maximum, 100) >= 100:
         return max(1, counted)
     return max(1, scaled_value(maximum, min(base, present) if base else present))
-
-
-def stored_status(pool: PoolView) -> RolloutStatus:
-    return EMPTY_STATUS if pool.rollout is None else pool.rollout.status
 
 
 def was_enabled(pool: PoolView) -> bool:

@@ -13,7 +13,7 @@ from libs.rollout.decision import BudgetUsage, Wait, WriteRollout
 from libs.rollout.limits import Freshness
 from libs.rollout.pool.allocation import Allocation, allocate
 from libs.rollout.pool.contribution import EntryResult, NodeContribution
-from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool, stored_status
+from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool
 from libs.rollout.pool.queues import CandidateQueues
 from libs.rollout.pool.status import rollout_write
 from libs.rollout.pool.tally import PoolTally
@@ -117,13 +117,13 @@ class PoolDecider:
         previous, self.view, self.dirty = self.view, view, True
         self._load_rollout()
         self.rules_changed = replace(previous, rollout=None) != replace(view, rollout=None)
-        changed = _changed(stored_status(previous), stored_status(view))
+        changed = _changed(previous.rollout_status, view.rollout_status)
         self.maybe_gone |= changed.removed | changed.added | changed.changed
         self._left |= changed.removed
         return changed
 
     def _load_rollout(self) -> None:
-        stored = stored_status(self.view)
+        stored = self.view.rollout_status
         self.tally.load_failures(stored)
         self.in_flight = stored.in_flight
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -65,6 +66,11 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is not settled, for a person."""
 
 
+EMPTY_STATUS: Final = RolloutStatus()
+"""That of a Rollout that does not exist, or was created and not written since."""
+_EMPTY_SPEC: Final = RolloutSpec()
+
+
 class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     revision: str
@@ -104,6 +110,16 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     rollout: RolloutView | None = None
     constraints: PoolConstraints = PoolConstraints()
     """Not observed: computed by `decide` before the steps of nodes."""
+
+    @property
+    def rollout_status(self) -> RolloutStatus:
+        """What the scheduler wrote last."""
+        return EMPTY_STATUS if self.rollout is None else self.rollout.status
+
+    @property
+    def rollout_spec(self) -> RolloutSpec:
+        """What people want of the rollout."""
+        return _EMPTY_SPEC if self.rollout is None else self.rollout.spec
 
     def build(self, target: str, variant: str) -> Build | None:
         return self.builds.get(target, {}).get(variant)

@@ -13,11 +13,11 @@ from libs.host import gate, linux, modules
 from libs.host.gate import GateRequest
 from libs.host.linux import (
     InUse,
+    KernelRefused,
     Loaded,
     LoadResult,
     NotLoaded,
     RealLinux,
-    Refused,
     Unloaded,
     UnloadResult,
 )
@@ -58,7 +58,7 @@ class StandInLinux(RealLinux):
         try:
             kernel.load(fields.get("version", ""), by="")
         except Busy as error:
-            return Refused(str(error))
+            return KernelRefused(str(error))
         return Loaded()
 
 

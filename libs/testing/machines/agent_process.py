@@ -14,7 +14,7 @@ from libs.forecast.world import ProcessEnd
 from libs.host import modules
 from libs.host.artefacts import installation
 from libs.host.holders import holders
-from libs.host.linux import InUse, Loaded, LoadResult, Refused, Unloaded, UnloadResult
+from libs.host.linux import InUse, KernelRefused, Loaded, LoadResult, Unloaded, UnloadResult
 from libs.host.machine import Offload
 from libs.testing.errors import SimError
 from libs.testing.machines.kernel import CONTROL, device
@@ -116,7 +116,7 @@ class SimulatedLinux:
         found = module_fields(state.tree.data(path) or b"")
         name = found.get("name", "")
         if not name:
-            return Refused(f"finit_module {path}: Exec format error")
+            return KernelRefused(f"finit_module {path}: Exec format error")
         if name != modules.DRIVER:
             state.kernel.load(name, version=found["version"], uses=(modules.DRIVER,))
             return Loaded()
@@ -125,7 +125,7 @@ class SimulatedLinux:
         ending = state.model.load(state.name, label, state.next_attempt(f"load {label}"))
         self._process.set_duration(ending.after)
         if ending.after is None or ending.exit_code or state.refusal:
-            return Refused(f"finit_module {path}: Invalid argument")
+            return KernelRefused(f"finit_module {path}: Invalid argument")
         digest = installed.install_digest if installed else ""
         state.install(InstalledDriver(version=found["version"], digest=digest, label=label))
         return Loaded()

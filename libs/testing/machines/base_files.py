@@ -11,35 +11,15 @@ from libs.host.diagnosing import SHARED_MEMORY
 from libs.host.system import ARCHITECTURE
 from libs.testing.cluster.kubelet.hardware import KERNEL
 from libs.testing.machines.host_tree import HostTree
+from libs.testing.nvml.products import H100, Product
 
 MOST_GPUS = 16
-
-
-class GpuModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A product; all GPUs of a machine are the same."""
-
-    name: str
-    device: str
-    subsystem: str
-    """PCI ids, hexadecimal without 0x."""
-    memory_mib: int
-    compute_capability: tuple[int, int]
-    mig_capable: bool = True
-
-
-H100 = GpuModel(
-    name="NVIDIA H100 80GB HBM3",
-    device="2330",
-    subsystem="16c1",
-    memory_mib=81559,
-    compute_capability=(9, 0),
-)
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
     """A machine without its name and number of GPUs."""
 
-    gpu: GpuModel = H100
+    gpu: Product = H100
     product: str = "DGXH100"
     kernel: str = KERNEL
     """The release of the first boot."""
@@ -60,7 +40,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
 PLAIN = System()
 
 
-def gpus(name: str, count: int, model: GpuModel) -> tuple[Gpu, ...]:
+def gpus(name: str, count: int, model: Product) -> tuple[Gpu, ...]:
     """Return the machine's GPUs, the same for the same name."""
     if not 0 <= count <= MOST_GPUS:
         raise ValueError(
@@ -75,7 +55,7 @@ def gpus(name: str, count: int, model: GpuModel) -> tuple[Gpu, ...]:
             name=model.name,
             memory_mib=model.memory_mib,
             compute_capability=model.compute_capability,
-            mig_capable=model.mig_capable,
+            mig_capable=bool(model.mig),
         )
         for index in range(count)
     )

@@ -65,5 +65,5 @@ class MachineFaults:
 def log_refusal(state: MachineState) -> None:
     """Write the kernel's record about a refused module."""
     record = f"4,{state.next_attempt('kernel log')},{int(state.clock.now() * 1e6)},-;"
-    earlier = state.tree.text(PATH) or ""
+    earlier = state.tree.read_text(PATH) or ""
     state.host_tree.put(PATH, f"{earlier}{record}{state.refusal}\n")

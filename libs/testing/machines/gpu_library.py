@@ -6,20 +6,19 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
+from libs.contracts.gpu_forms import Complaints
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.forecast.world import VALIDATION_STEPS, ValidationEnd
 from libs.host import modules
+from libs.host.gpus.clean import cuda_version
 from libs.host.gpus.division import Activation, InstanceProfile
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.runtime.env import Env
 from libs.testing.machines.agent_process import SimulatedAgentProcess
 from libs.testing.machines.state import MachineState
-
-_CUDA = {"535": "12.2", "550": "12.4", "560": "12.6", "570": "12.8", "575": "12.9", "580": "13.0"}
-"""The newest CUDA version that a branch supports."""
-
+from libs.testing.nvml.filling import CUDA
 
 _WAVE = 60.0
 """Period of the load, in seconds."""
@@ -112,7 +111,8 @@ def driver_library(state: MachineState) -> DriverLibrary | None:
     if not version:
         return None
     version = state.library_version or version
-    return DriverLibrary(driver_version=version, cuda=_CUDA.get(version.partition(".")[0], ""))
+    newest = CUDA.get(version.partition(".")[0], 0)
+    return DriverLibrary(driver_version=version, cuda=cuda_version(newest, Complaints()))
 
 
 class GpuReadings:

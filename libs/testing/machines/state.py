@@ -9,13 +9,12 @@ import msgspec
 
 from libs.contracts.facts import Gpu
 from libs.host import modules
-from libs.host.gpus.division import InstanceProfile
 from libs.host.gpus.memory_mig import MemoryMig
 from libs.runtime.clock import Clock
 from libs.testing.errors import SimError
 from libs.testing.machines.host_tree import CachedTree, DiskTree, HostTree
 from libs.testing.machines.kernel import SimulatedKernel
-from libs.testing.nvml.products import PRODUCTS, Product
+from libs.testing.nvml.products import PRODUCTS
 from libs.testing.stage.worlds import MachineModel
 
 if TYPE_CHECKING:
@@ -165,23 +164,8 @@ def _mig(gpus: Sequence[Gpu], kernel: SimulatedKernel) -> MemoryMig:
     product = next(products, None)
     return MemoryMig(
         capable,
-        () if product is None else instance_profiles(product),
+        () if product is None else product.mig,
         # The agent that changes a GPU has it open too.
         is_used=lambda uuid: kernel.count_users(capable[uuid]) > 1,
         persists=product is not None and product.mig_mode_needs_reset,
-    )
-
-
-def instance_profiles(product: Product) -> tuple[InstanceProfile, ...]:
-    """Return the kinds of GPU instances of a product."""
-    return tuple(
-        InstanceProfile(
-            name=kind.name,
-            id=kind.id,
-            slices=kind.slices,
-            size=kind.size,
-            starts=kind.starts,
-            most=kind.instances,
-        )
-        for kind in product.mig
     )

@@ -1,5 +1,6 @@
 """Fill the state of a new machine from its profile: healthy, idle GPUs."""
 
+import ctypes
 import hashlib
 import uuid
 
@@ -10,7 +11,7 @@ from libs.testing.nvml.layout_mig import MigProfile
 from libs.testing.nvml.products import MIB, MigKind, Product
 from libs.testing.nvml.profiles import Profile
 
-_CUDA = {"535": 12020, "550": 12040, "560": 12060, "570": 12080, "575": 12090, "580": 13000}
+CUDA = {"535": 12020, "550": 12040, "560": 12060, "570": 12080, "575": 12090, "580": 13000}
 """The newest CUDA version that a branch supports."""
 
 _GPU_IDLE = 1
@@ -46,7 +47,7 @@ def fill_machine(machine: Machine, profile: Profile, *, seed: int) -> None:
 def set_driver(machine: Machine, version: str) -> None:
     """Set the version of the kernel module and of the library, and the CUDA version."""
     machine.driver_version = machine.library_version = version.encode()
-    machine.cuda_version = _CUDA.get(version.partition(".")[0], _CUDA["580"])
+    machine.cuda_version = CUDA.get(version.partition(".")[0], CUDA["580"])
 
 
 def _random(seed: int, name: str, index: int) -> bytes:
@@ -55,17 +56,11 @@ def _random(seed: int, name: str, index: int) -> bytes:
 
 def _fill_identity(gpu: Gpu, product: Product, random: bytes) -> None:
     identity = gpu.identity
-    identity.name = product.name.encode()
+    _copy(identity, product)
     identity.uuid = f"GPU-{uuid.UUID(bytes=random[:16], version=4)}".encode()
     identity.serial = f"{1320000000000 + int.from_bytes(random[16:20])}".encode()
-    identity.board_part = product.board_part.encode()
-    identity.vbios = product.vbios.encode()
-    identity.pci_device_id = product.pci_device_id
-    identity.pci_subsystem_id = product.pci_subsystem_id
-    identity.architecture = product.architecture
     identity.brand = _NVIDIA
     identity.compute_major, identity.compute_minor = product.compute_capability
-    identity.cores = product.cores
     identity.memory_total = product.memory_mib * MIB
     identity.memory_reserved = product.reserved_mib * MIB
 
@@ -87,12 +82,9 @@ def _fill_limits(gpu: Gpu, product: Product) -> None:
 def _fill_features(gpu: Gpu, profile: Profile) -> None:
     product = profile.product
     features = gpu.features
+    _copy(features, product)
     features.ecc = 1
     features.row_remapping = not product.page_retirement
-    features.page_retirement = product.page_retirement
-    features.memory_temperature = product.memory_temperature
-    features.profiling = product.profiling
-    features.fabric = product.fabric
     features.mig = bool(product.mig)
     gpu.health.ecc_mode = gpu.health.ecc_mode_pending = 1
     if product.fabric:
@@ -143,17 +135,15 @@ def _fill_mig(gpu: Gpu, product: Product) -> None:
 
 
 def _fill_mig_profile(place: MigProfile, kind: MigKind) -> None:
-    place.constant = kind.constant
-    place.id = kind.id
-    place.name = kind.name.encode()
-    place.slices = kind.slices
-    place.instances = kind.instances
-    place.memory_mib = kind.memory_mib
-    place.multiprocessors = kind.multiprocessors
-    place.copy_engines = kind.copy_engines
-    place.decoders = kind.decoders
-    place.jpeg_engines = kind.jpeg_engines
-    place.ofa_engines = kind.ofa_engines
-    place.size = kind.size
+    _copy(place, kind)
+    place.instances = kind.most
     place.start_count = len(kind.starts)
     place.starts[: len(kind.starts)] = kind.starts
+
+
+def _copy(place: ctypes.Structure, source: object) -> None:
+    """Set each number and text that the description has under the same name."""
+    for name, *_ in place._fields_:
+        value = getattr(source, name, None)
+        if isinstance(value, int | str):
+            setattr(place, name, value.encode() if isinstance(value, str) else value)

@@ -1,27 +1,26 @@
-"""What each product is: figures of its data sheet and of what the driver reports about it."""
+"""What each product is: figures of its data sheet and of what the driver reports about it.
+
+Simulated machines and the stand-in for NVML are both made of these.
+"""
 
 from dataclasses import dataclass
+
+from libs.host.gpus.division import InstanceProfile
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MigKind:
-    """A kind of GPU instance. `starts`: the memory slices at which it may begin."""
+class MigKind(InstanceProfile, frozen=True, kw_only=True):
+    """A kind of GPU instance, and what NVML says of it beside."""
 
-    name: str
     constant: int
-    id: int
-    slices: int
-    instances: int
+    """The number by which NVML's callers ask for it."""
     memory_mib: int
     multiprocessors: int
     copy_engines: int
     decoders: int = 0
     jpeg_engines: int = 0
     ofa_engines: int = 0
-    size: int
-    starts: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +62,15 @@ class Product:
     mig_mode_needs_reset: bool = False
     """A change of the MIG mode waits for a reset; it then outlives the driver."""
 
+    @property
+    def device(self) -> str:
+        """The PCI id as in sysfs, hexadecimal without 0x."""
+        return f"{self.pci_device_id >> 16:04x}"
+
+    @property
+    def subsystem(self) -> str:
+        return f"{self.pci_subsystem_id >> 16:04x}"
+
 
 def _mig_kinds(
     *rows: tuple[str, int, int, int, int, int, int, tuple[int, int, int]],
@@ -77,7 +85,7 @@ def _mig_kinds(
                 constant=constant,
                 id=number,
                 slices=slices,
-                instances=instances,
+                most=instances,
                 memory_mib=memory,
                 multiprocessors=multiprocessors,
                 copy_engines=copies,

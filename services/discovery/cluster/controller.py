@@ -22,7 +22,6 @@ from libs.kube.controller import (
 from libs.kube.errors import Forbidden, Invalid, NotFound, UnknownKind
 from libs.kube.events import EventRecorder, InvolvedObject
 from libs.kube.lease.record import GpuOperatorDetector
-from libs.kube.queue import WorkQueue
 from libs.kube.views import Lease
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
@@ -48,7 +47,9 @@ _DEBOUNCE: Final = 0.5
 _REFUSED: Final = "refused-labels"
 """All refused labels of a node are one Event."""
 _RESYNC: Final = 300.0
+"""Seconds until the policies are read again if nothing changes, in case a change was missed."""
 _CONCURRENCY: Final = 8
+"""Nodes that are written at once: one that the API server answers late holds up no other."""
 _REPORTERS: Final = (Writer.DISCOVERY, Writer.DRIVER)
 
 _log = logger()
@@ -85,16 +86,15 @@ class LabelController:
         """None: no Node may be written now."""
         self._hold_reason = ""
         self._hold = hold
-        self._queue = WorkQueue[str](clock=env.clock)
         self._controller = Controller(
             name=NAME,
             reconcile=self._reconcile,
-            queue=self._queue,
             concurrency=_CONCURRENCY,
             timeout=30.0,
             env=env,
             metrics=controller_metrics,
         )
+        self._queue = self._controller.queue
 
     async def run(self) -> None:
         informers = self._informers

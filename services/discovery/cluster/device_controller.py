@@ -19,7 +19,6 @@ from libs.kube.controller import (
 )
 from libs.kube.errors import Forbidden, Invalid, KubeError, NotFound, UnknownKind
 from libs.kube.events import EventRecorder, InvolvedObject
-from libs.kube.queue import WorkQueue
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from services.discovery.cluster.absences import Absences
@@ -83,16 +82,15 @@ class DeviceController:
         self._clock = env.clock
         self._absences = Absences(reports, clock=env.clock)
         self._pace = Pace(clock=env.clock)
-        self._queue = WorkQueue[str](clock=env.clock)
         self._controller = Controller(
             name=NAME,
             reconcile=self._reconcile,
-            queue=self._queue,
             concurrency=_CONCURRENCY,
             timeout=60.0,
             env=env,
             metrics=controller_metrics,
         )
+        self._queue = self._controller.queue
 
     async def run(self) -> None:
         self._queue_all()

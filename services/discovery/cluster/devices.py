@@ -24,6 +24,7 @@ NOT_JUDGED: Final = DeviceHealth(state=UNKNOWN)
 _NO_SPEC: Final = DeviceSpec(node="", index=0, product="")
 _NO_STATUS: Final = DeviceStatus()
 _NAME_LIMIT: Final = 253
+"""Characters of an object's name that the API server accepts."""
 
 
 class FullDevice(views.Object, frozen=True, kw_only=True):

@@ -73,6 +73,7 @@ _DISPLAYS: Final = ("DGX Display", "NVIDIA DGX Display")
 _MAX_MIGS: Final = 16
 """MIG devices of a GPU."""
 _HIGHEST_CAPABILITY: Final = 999
+"""Of each number of a compute capability; a higher one cannot be true."""
 
 _MODES: Final = {"0300": "graphics", "0302": "compute"}
 """By PCI class."""

@@ -24,6 +24,7 @@ MOST_MEMORY: Final = 1 << 24
 _MAX_PROFILES: Final = 16
 """Profiles of a node that are labelled; a machine of one model has fewer."""
 _HIGHEST_ATTRIBUTE: Final = 9_999
+"""Of slices and engines of a MIG device; a higher number cannot be true."""
 _PROFILE: Final = re.compile(r"(?:[0-9]c\.)?[0-9]g\.[0-9]{1,4}gb(?:[+-][a-z.]{2,10})?", re.ASCII)
 _OTHER_PROFILES: Final = "nvidia.com/mig-other.product"
 """Is never written: it stands for profiles that are left out."""

@@ -33,9 +33,11 @@ _PCI_CLASSES: Final = ("02", "0300", "0302")
 """Network and display controllers: what the GPU Operator tells NFD to label, by vendor."""
 _MELLANOX: Final = "15b3"
 _MAX_VENDORS: Final = 32
+"""Vendors of a class that are labelled; a node that lies must not get labels without end."""
 _RDMA: Final = frozenset(("ib_uverbs", "rdma_ucm"))
 """The modules that make RDMA available to programs."""
 _HIGHEST_MODEL: Final = 0xFFFF
+"""Of a CPU's family and model; a higher number cannot be true."""
 _OPTIONS: Final = ("NO_HZ", "NO_HZ_IDLE", "NO_HZ_FULL", "PREEMPT")
 
 _OTHER_VENDORS: Final = f"{FEATURES}pci-other.present"

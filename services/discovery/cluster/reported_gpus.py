@@ -151,7 +151,7 @@ def _gpu(gpu: Gpu, uuid: str, refused: Complaints) -> ReportedGpu:
         product=label_value(gpu.name),
         memory=_number("memory", gpu.memory_mib, refused, high=_MAX_MEMORY),
         status=status,
-        is_described=not gpu.hung and gpu.problem is None,
+        is_described=gpu.trouble is None,
     )
 
 

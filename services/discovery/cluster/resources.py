@@ -53,7 +53,7 @@ class Node(views.Object, frozen=True, kw_only=True):
         claimed = _claimed(metadata.annotations) or self.claimed
         ours_alone = tuple(each for each in self.status.conditions if each.type == GPU_HEALTHY)
         status = views.NodeStatus(node_info=self.status.node_info, conditions=ours_alone)
-        keep_metadata(self, annotations=(RECORD_ANNOTATION,))
+        keep_metadata(self, annotations=frozenset((RECORD_ANNOTATION,)))
         views.settle(self, status=status, ours=ours, others=others, claimed=claimed)
 
     @property

@@ -62,12 +62,12 @@ class ConfigMap(views.Object, frozen=True, kw_only=True):
 
 
 class PluginConfigs(msgspec.Struct, frozen=True, kw_only=True):
-    """The configurations that nodes choose of by label."""
+    """The configurations of the device plugin, of which a node chooses one by its label."""
 
     default: str = ""
-    """The one of nodes without the label; empty: they share nothing."""
+    """The configuration of nodes without the label; empty: they share no device."""
     sharing: Mapping[str, Sharing] = {}
-    """By name of the configuration; one that cannot be used is missing."""
+    """By name of the configuration; one that cannot be used is missing: its nodes keep theirs."""
 
     def of_node(self, labels: Mapping[str, str]) -> Sharing:
         name = labels.get(PLUGIN_CONFIG_LABEL) or self.default

@@ -6,10 +6,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from libs.bus.agent import Agent, AgentSettings
+from libs.bus.agent import AgentSettings
 from libs.bus.commands.executor import Op, OpDone, OpFailed
-from libs.bus.journal import Journal
-from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CommandKind
 from libs.contracts.events import FactsEvent
@@ -22,10 +20,10 @@ from libs.host.machine import Machine
 from libs.host.next_kernel import next_kernel
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
-from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from libs.runtime.service import Service
+from services.agent_frame import Given
 from services.discovery.node.mig_boards import MigBoards
+from services.gpu_holders import let_go
 
 MAX_MISSED: Final = 3
 """Consecutive scans without a device after which it is gone."""
@@ -41,6 +39,8 @@ _log = logger()
 
 
 class KnownFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of one boot, over scans of which each may lack something."""
+
     facts: Facts = Facts()
     missed: Mapping[str, int] = {}
     """By address of a known device: the number of latest scans without it."""
@@ -65,16 +65,10 @@ def _merge_devices(
 ) -> tuple[tuple[PciDevice, ...] | None, Mapping[str, int]]:
     if scanned is None:
         return known.facts.pci, known.missed
-    devices = {device.address: device for device in scanned}
-    missed: dict[str, int] = {}
-    for device in known.facts.pci or ():
-        if device.address in devices:
-            continue
-        count = known.missed.get(device.address, 0) + 1
-        if count < MAX_MISSED:
-            missed[device.address] = count
-            devices[device.address] = device
-    return tuple(devices[address] for address in sorted(devices)), missed
+    before = {device.address: device for device in known.facts.pci or ()}
+    found = {device.address: device for device in scanned}
+    devices, missed = _with_missed(before, found, known.missed)
+    return tuple(devices.values()), missed
 
 
 def _merge_features(
@@ -83,13 +77,22 @@ def _merge_features(
     before = known.facts.features
     if scanned is None or before is None:
         return scanned or before, known.missed_labels
-    labels, missed = dict(scanned.labels), dict[str, int]()
-    for key in before.labels.keys() - labels.keys():
-        count = known.missed_labels.get(key, 0) + 1
-        if count < MAX_MISSED:
-            missed[key] = count
-            labels[key] = before.labels[key]
-    return msgspec.structs.replace(scanned, labels=dict(sorted(labels.items()))), missed
+    labels, missed = _with_missed(before.labels, scanned.labels, known.missed_labels)
+    return msgspec.structs.replace(scanned, labels=labels), missed
+
+
+def _with_missed(
+    before: Mapping[str, T], scanned: Mapping[str, T], missed: Mapping[str, int]
+) -> tuple[dict[str, T], dict[str, int]]:
+    """Return what a scan found, with what it missed for the first times, and how often.
+
+    A bus that is being rescanned, and a file that is being written, lack a part for a moment: if
+    that were believed, the node would lose its labels, and its pods their places.
+    """
+    counts = {key: missed.get(key, 0) + 1 for key in before.keys() - scanned.keys()}
+    counts = {key: count for key, count in counts.items() if count < MAX_MISSED}
+    kept = {**scanned, **{key: before[key] for key in counts}}
+    return dict(sorted(kept.items())), counts
 
 
 INTERVAL: Final = 60.0
@@ -146,6 +149,7 @@ class MachineReporter:
             self._add(await self._machine.offload.run(self._scan_gpus))
 
     def _add(self, scan: Facts) -> None:
+        """Take a scan, report what it changes, and tell which sections changed."""
         self._known = self._known.after(scan)
         before, facts = self._reported, self._known.facts
         if facts == before:
@@ -193,17 +197,10 @@ class MachineReporter:
             return None, hold.unavailable_reason, hold.problem
 
 
-async def run(
-    settings: DiscoverySettings,
-    *,
-    bus: Bus,
-    host: Machine,
-    journal: Journal,
-    env: Env,
-    service: Service,
-) -> None:
+async def run(settings: DiscoverySettings, given: Given) -> None:
     """Start the agent for one boot of the machine."""
-    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
+    host, env, service = given.host, given.env, given.service
+    boot = await given.boot(settings)
     hold = GpuHandle(host.gpus)
 
     def publish_change(sections: tuple[str, ...]) -> None:
@@ -214,26 +211,14 @@ async def run(
         )
 
     async def quiesce(_op: Op) -> OpDone | OpFailed:
-        try:
-            await host.offload.run(hold.release)
-        except GpusUnavailable as error:
-            return OpFailed("devices-open", str(error))
-        return OpDone()
+        return await let_go(host.offload.run(hold.release))
 
     async def idle(_op: Op) -> OpDone:
         hold.resume()
         await reporter.report()
         return OpDone()
 
-    agent = Agent(
-        bus=bus,
-        env=env,
-        journal=journal,
-        node_uid=settings.resolve_node_uid(),
-        boot_id=boot_id,
-        handlers={CommandKind.QUIESCE: quiesce, CommandKind.IDLE: idle},
-        checks={},
-    )
+    agent = boot.agent({CommandKind.QUIESCE: quiesce, CommandKind.IDLE: idle})
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
     reporter = MachineReporter(
         machine=host,

@@ -19,7 +19,6 @@ from libs.kube.controller import (
     RequeueAfter,
 )
 from libs.kube.errors import Forbidden, Invalid, UnknownKind
-from libs.kube.queue import WorkQueue
 from libs.kube.resources import PODS
 from libs.kube.views import Lease, Object
 from libs.policy.render.rendered import RenderedObject
@@ -53,7 +52,9 @@ _DEBOUNCE: Final = 0.2
 _STATUS_DEBOUNCE: Final = 0.5
 """Seconds in which changes of a status are gathered."""
 _POD_INTERVAL: Final = 30.0
+"""Seconds until the pods of a DaemonSet that lacks some are listed again: they are not watched."""
 _CONCURRENCY: Final = 8
+"""Objects that are written at once: one that the API server answers late holds up no other."""
 _PERMANENT: Final = (Invalid, Forbidden, UnknownKind)
 
 Change = OperandAction | Mapping[str, Any]
@@ -96,16 +97,15 @@ class OperandController:
         self._writes = writes
         self._events = events
         self._metrics = metrics
-        self._queue = WorkQueue[ObjectKey](clock=env.clock)
         self._controller = Controller(
             name=NAME,
             reconcile=self._reconcile,
-            queue=self._queue,
             concurrency=_CONCURRENCY,
             timeout=30.0,
             env=env,
             metrics=controller_metrics,
         )
+        self._queue = self._controller.queue
         self._refused: dict[ObjectKey, str] = {}
         # The last change that failed: its own back-off retries it, unless the change differs now.
         self._failed: dict[ObjectKey, object] = {}

@@ -134,6 +134,7 @@ def delete_operand(live: Object, *, because: str) -> DeleteOperand:
 
 
 HOUR: Final = 3600.0
+"""Seconds without a reference after which a driver's DaemonSet is deleted."""
 SYSTEM_LABEL: Final = "nvidia.com/node.os-version"
 """On a driver's DaemonSet: the operating system of its nodes."""
 
@@ -175,7 +176,9 @@ def keep_reason(
     if any(node.metadata.uid in commanded.get(label, ()) for node in nodes):
         return "a command names it"
     for rollout in rollouts:
-        if label in rollout.text or (rollout.metadata.name == pool and target in rollout.text):
+        if label in rollout.status_text or (
+            rollout.metadata.name == pool and target in rollout.status_text
+        ):
             return f"Rollout {rollout.metadata.name} names it"
     # Searching the text also covers records of versions that cannot be decoded.
     for node in nodes:

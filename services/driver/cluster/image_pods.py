@@ -41,6 +41,7 @@ _UNPRIVILEGED: Final = {
     "readOnlyRootFilesystem": True,
 }
 _NAME_LENGTH: Final = 20
+"""Digits of a digest in a pod's name: equal pods have one name, and are not made twice."""
 
 
 class ImageRequest(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from libs.kube.views import Object, Pod
 from libs.policy.render.rendered import IMAGE_LABEL
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
+from libs.runtime.subscriptions import subscribed
 from libs.runtime.tasks import wait_up_to
 from services.driver.cluster.decide import is_driver_daemon_set
 from services.driver.cluster.image_pods import PullPlan, plan_pods
@@ -24,7 +25,9 @@ from services.driver.cluster.resources import Informers, Node, Rollout
 _INTERVAL: Final = 15.0
 """Seconds until the next plan if nothing changes."""
 _DEBOUNCE: Final = 0.2
+"""Seconds in which changes are gathered: a change of a pool is one of each of its nodes."""
 _TIMEOUT: Final = 3.0
+"""Seconds for a write; the next plan repeats what failed."""
 _REMEMBERED: Final = 3600.0
 """Seconds for which it is remembered that the pod of a name was created."""
 
@@ -58,18 +61,17 @@ class ImagePuller:
     async def run(self) -> None:
         """Follow the pods, and create and delete them."""
         self._requests.on_change = self._changed.set
-        unsubscribe = (
+        subscriptions = (
             self._informers.on_change(self._on_change),
             self._pods.cache.on_change(lambda _before, _after: self._changed.set()),
         )
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pods.run(), name="follow image pods")
-                tasks.create_task(self._keep_planned(), name="image pods")
-        finally:
-            self._requests.on_change = lambda: None
-            for each in unsubscribe:
-                each()
+        with subscribed(*subscriptions):
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._pods.run(), name="follow image pods")
+                    tasks.create_task(self._keep_planned(), name="image pods")
+            finally:
+                self._requests.on_change = lambda: None
 
     def _on_change(self, before: Object | None, after: Object | None) -> None:
         """Wake up, unless a Node changed of which nothing is read."""
@@ -147,6 +149,6 @@ class ImagePuller:
 def _last_good(rollout: Rollout) -> str:
     """Return the last-good target of a Rollout; empty while there is none."""
     try:
-        return decode(RolloutStatus, rollout.status).last_good if rollout.text else ""
+        return decode(RolloutStatus, rollout.status).last_good if rollout.status_text else ""
     except MalformedMessage:
         return ""

@@ -39,6 +39,7 @@ from services.driver.cluster.resources import (
 RESYNC: Final = 300.0
 """Seconds until the next plan if nothing changes, in case a change was missed."""
 RETRY_UNVERIFIED: Final = 5.0
+"""Seconds until the next plan while it is unknown whether a GPU Operator is active: all waits."""
 CLAIMS_EVERY: Final = 2.0
 """Seconds until the next plan while the plugin for claims stays until they end."""
 RETRY_DEFINITION: Final = 30.0

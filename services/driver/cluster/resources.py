@@ -39,6 +39,7 @@ from libs.policy.render.rendered import (
     NODE_STATUS,
 )
 from libs.runtime.env import Env
+from libs.runtime.subscriptions import join_subscriptions
 from services.cluster_role import LeadingInformers
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     node_info: views.NodeInfo = views.NodeInfo()
 
 
-_ANNOTATIONS: Final = (RECORD_ANNOTATION, VALIDATION_POD_ANNOTATION)
+_ANNOTATIONS: Final = frozenset((RECORD_ANNOTATION, VALIDATION_POD_ANNOTATION))
 
 
 class Node(views.Object, frozen=True, kw_only=True):
@@ -167,7 +168,7 @@ class Rollout(views.Object, frozen=True, kw_only=True):
         views.settle(self, status=self.status.copy())
 
     @property
-    def text(self) -> str:
+    def status_text(self) -> str:
         return bytes(self.status).decode()
 
 
@@ -294,10 +295,4 @@ class Informers(LeadingInformers):
         self, handler: Callable[[views.Object | None, views.Object | None], None]
     ) -> Callable[[], None]:
         """Call `handler` for each change, until the returned function is called."""
-        subscriptions = [informer.cache.on_change(handler) for informer in self.all()]
-
-        def unsubscribe() -> None:
-            for end_subscription in subscriptions:
-                end_subscription()
-
-        return unsubscribe
+        return join_subscriptions(*(each.cache.on_change(handler) for each in self.all()))

@@ -16,7 +16,6 @@ from libs.kube.controller import (
     RequeueAfter,
 )
 from libs.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
-from libs.kube.queue import WorkQueue
 from libs.kube.views import Object
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.render.rendered import RenderSettings
@@ -65,7 +64,6 @@ class ValidationPods:
         self._planner = planner
         self._settings = settings
         self._writes = writes
-        self._queue = WorkQueue[str](clock=env.clock)
         self._refused: dict[str, str] = {}
         """Why the API server refused a pod, by name of node."""
         self._next_try: dict[str, float] = {}
@@ -74,12 +72,12 @@ class ValidationPods:
         self._controller = Controller(
             name=NAME,
             reconcile=self._reconcile,
-            queue=self._queue,
             concurrency=4,
             timeout=30.0,
             env=env,
             metrics=controller_metrics,
         )
+        self._queue = self._controller.queue
 
     async def run(self) -> None:
         for node in self._informers.nodes:

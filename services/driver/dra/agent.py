@@ -10,12 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from libs.bus.agent import Agent
 from libs.bus.commands.executor import Op, OpDone
-from libs.bus.journal import Journal
-from libs.bus.port import Bus
 from libs.contracts.commands import CommandKind
-from libs.host import system
 from libs.host.dra.host import DraHost
 from libs.host.dra.port import Claims
 from libs.host.gpus.port import GpuHandle
@@ -30,14 +26,17 @@ from libs.kube.requests import Transport
 from libs.runtime.env import Env
 from libs.runtime.fatal import Fatal
 from libs.runtime.service import Service
+from services.agent_frame import Given
 from services.driver.dra.checkpoint import BadCheckpoint, Checkpoint
 from services.driver.dra.claims import NodeClaims
 from services.driver.dra.offering import ClaimOffering
 from services.driver.dra.publication import Publication
 from services.driver.dra.resources import DRIVER, Node
 from services.driver.dra.settings import DraSettings
-from services.driver.plugin.known_health import known_health, moment
+from services.driver.plugin.known_health import known_health
 from services.driver.plugin.sickness import XidSwitches
+from services.driver.plugin.watch import GpuWatch
+from services.health_file import moment
 
 MANAGER = "sluice-dra"
 
@@ -65,12 +64,8 @@ ConnectKubelet = Callable[[Claims], Awaitable[Kubelet]]
 
 async def run(
     settings: DraSettings,
+    given: Given,
     *,
-    bus: Bus,
-    host: Machine,
-    journal: Journal,
-    env: Env,
-    service: Service,
     kube: Transport | None = None,
     connect_kubelet: ConnectKubelet | None = None,
 ) -> None:
@@ -78,8 +73,9 @@ async def run(
 
     None: the API server and the kubelet that the settings name.
     """
-    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
-    node = Node(name=settings.node, uid=settings.resolve_node_uid())
+    host, env, service = given.host, given.env, given.service
+    boot = await given.boot(settings)
+    node = Node(name=settings.node, uid=boot.node_uid)
     transport = kube or await _connect(settings, env, service)
     client = Kube(transport, manager=MANAGER, clock=env.clock)
     checkpoint = Checkpoint(Tree(settings.state_dir), host.offload)
@@ -93,28 +89,19 @@ async def run(
         connect_kubelet = partial(_kubelet, settings, host=host, env=env, service=service)
     kubelet = await connect_kubelet(claims)
     hold = GpuHandle(host.gpus)
-    health = known_health(host, settings.state_dir, boot_id=boot_id, xids=XidSwitches())
+    health = known_health(host, settings.state_dir, boot_id=boot.boot_id, xids=XidSwitches())
     await host.offload.run(lambda: health.open(moment(env.clock)))
     offering = ClaimOffering(
-        machine=host,
-        hold=hold,
+        watch=GpuWatch(machine=host, hold=hold, health=health, clock=env.clock),
         list_uses=kubelet.list_uses,
         claims=claims,
         publication=publication,
-        health=health,
         is_registered=lambda: kubelet.is_registered,
-        clock=env.clock,
     )
-    agent = Agent(
-        bus=bus,
-        env=env,
-        journal=journal,
-        node_uid=node.uid,
-        boot_id=boot_id,
-        handlers={CommandKind.QUIESCE: _hold_nothing, CommandKind.IDLE: _hold_nothing}
+    agent = boot.agent(
+        {CommandKind.QUIESCE: _hold_nothing, CommandKind.IDLE: _hold_nothing}
         if settings.ends
-        else {CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle},
-        checks={},
+        else {CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle}
     )
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
     agent.start(service)

@@ -21,6 +21,8 @@ class PreparedResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim with the devices that its pods have."""
+
     claim: Claim
     results: tuple[PreparedResult, ...]
 

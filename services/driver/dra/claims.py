@@ -51,6 +51,11 @@ class NodeClaims:
         self.version = VERSIONS[0]
 
     async def prepare(self, claim: Claim) -> Sequence[PreparedDevice]:
+        """Return the devices of a claim, which stay its own until `unprepare`.
+
+        What is prepared is written before the answer: a process that dies after it would give the
+        same GPU to another claim otherwise.
+        """
         async with self._lock:
             prepared = self._checkpoint.prepared.get(claim.uid)
             if prepared is None and self._ends:
@@ -65,6 +70,7 @@ class NodeClaims:
             return [result.answer for result in prepared.results]
 
     async def unprepare(self, claim: Claim) -> None:
+        """Forget a claim that no pod uses any more."""
         async with self._lock:
             await self._write(self._checkpoint.remove(claim.uid))
 
@@ -96,6 +102,7 @@ class NodeClaims:
         return PreparedResult(answer=answer, uuid=device.uuid, shared=bool(result.admin_access))
 
     def _require_usable(self, prepared: PreparedClaim) -> None:
+        """Raise unless each device works: a pod on a failed GPU would fail later, unseen."""
         for result in prepared.results:
             why = self.usable.withheld or self.usable.reasons.get(result.uuid, "")
             if not why and all(

@@ -133,4 +133,5 @@ def _architecture(capability: tuple[int, int]) -> str:
 
 
 def _text(value: str) -> dict[str, str]:
+    """Return an attribute that is text, as short as the API server allows."""
     return {"string": printable(value, "")[:_MAX_TEXT]}

@@ -6,50 +6,41 @@ from typing import Final
 
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.contracts.facts import Gpu
-from libs.health.node import Sweep
-from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable
-from libs.host.machine import Machine
+from libs.host.gpus.port import DriverLibrary
 from libs.host.podresources.assignments import DeviceList, pods_by_gpu
 from libs.host.podresources.client import KubeletUnavailable
 from libs.policy.plugin_config.config import MigStrategy, PluginConfig
-from libs.runtime.clock import Clock
-from libs.runtime.logs import logger
 from services.driver.dra.claims import NodeClaims, Usable
 from services.driver.dra.devices import ClaimDevice, devices_of
 from services.driver.dra.publication import Publication
-from services.driver.plugin.inspection import Inspection, inspect_gpus
+from services.driver.plugin.inspection import Inspection
 from services.driver.plugin.inventory import RELEASED, Inventory, unusable
-from services.driver.plugin.known_health import KnownHealth, moment
+from services.driver.plugin.watch import GpuWatch, log_changes
+from services.gpu_holders import let_go
 
 CHECK_EVERY: Final = 2.0
 """Seconds between two inspections of the GPUs."""
 _ALL_PARTS: Final = PluginConfig(mig_strategy=MigStrategy.MIXED)
 
-_log = logger()
-
 
 class ClaimOffering:
+    """Decides what claims can have of a node, publishes it, and tells those who prepare claims."""
+
     def __init__(
         self,
         *,
-        machine: Machine,
-        hold: GpuHandle,
+        watch: GpuWatch,
         list_uses: Callable[[], DeviceList],
         claims: NodeClaims,
         publication: Publication,
-        health: KnownHealth,
         is_registered: Callable[[], bool],
-        clock: Clock,
     ) -> None:
-        self._machine = machine
-        self._hold = hold
+        self._watch = watch
+        self._machine, self._clock = watch.machine, watch.clock
         self._list_uses = list_uses
         self._claims = claims
         self._publication = publication
-        self._health = health
         self._is_registered = is_registered
-        self._clock = clock
-        self._inspection = Inspection(problem="the GPUs have not been read yet")
         self._library: DriverLibrary | None = None
         self._used: Mapping[str, str] | None = None
         """Why devices are the device plugin's, by UUID of the GPU; None: it is not known yet."""
@@ -60,7 +51,7 @@ class ClaimOffering:
     def problem(self) -> str:
         """Why not all GPUs can be claimed, or none of them; empty if some can."""
         return (
-            self._inspection.problem
+            self._watch.found.problem
             or self._kubelet_problem
             or self._publication.problem
             or self._nothing_to_claim
@@ -88,40 +79,26 @@ class ClaimOffering:
 
     async def quiesce(self, _op: Op) -> OpDone | OpFailed:
         """Withdraw the devices, then release the GPUs; what is prepared stays prepared."""
-        self._hold.is_quiesced = True
+        self._watch.hold.is_quiesced = True
         await self._publish()
-        try:
-            await self._machine.offload.run(self._hold.release)
-        except GpusUnavailable as error:
-            return OpFailed("devices-open", str(error))
-        finally:
-            await self.check()
-        return OpDone()
+        return await let_go(self._machine.offload.run(self._watch.hold.release), self.check)
 
     async def idle(self, _op: Op) -> OpDone:
         """Let the GPUs be claimed again."""
-        self._hold.resume()
+        self._watch.hold.resume()
         await self.check()
         return OpDone()
 
     async def _inspect(self) -> None:
         found, library = await self._machine.offload.run(self._look)
-        self._inspection, self._library = found, library
+        self._watch.found, self._library = found, library
         await self._ask_kubelet(found.gpus or ())
 
     def _look(self) -> tuple[Inspection, DriverLibrary | None]:
-        self._hold.acquire()  # XIDs of the kernel log are read once their GPUs can be named
-        found = inspect_gpus(
-            self._machine,
-            self._hold,
-            self._machine.gpus.errors(),
-            measures=not self._health.is_judged(moment(self._clock)),
-        )
-        sweep = Sweep(
-            gpus=found.gpus, samples=found.samples, problem=self._hold.problem, xids=found.xids
-        )
-        self._health.judge(sweep, moment(self._clock), loaded_at=found.loaded_at)
-        return found, None if found.gpus is None else self._hold.acquire()
+        hold = self._watch.hold
+        hold.acquire()  # XIDs of the kernel log are read once their GPUs can be named
+        found = self._watch.look(self._machine.gpus.errors())
+        return found, None if found.gpus is None else hold.acquire()
 
     async def _ask_kubelet(self, gpus: Iterable[Gpu]) -> None:
         """Find the GPUs that containers have from a device plugin; without an answer, keep them."""
@@ -139,7 +116,12 @@ class ClaimOffering:
 
     async def _publish(self) -> None:
         usable = self._usable()
-        _log_changes(self._claims.usable.reasons, usable.reasons)
+        log_changes(
+            self._claims.usable.reasons,
+            usable.reasons,
+            lost="device cannot be claimed",
+            back="device can be claimed again",
+        )
         self._claims.usable = usable
         self._claims.version = self._publication.version or self._claims.version
         # A pod that is given a device before the kubelet knows the plugin waits for a minute.
@@ -147,14 +129,14 @@ class ClaimOffering:
             await self._publication.put(_offered(usable))
 
     def _usable(self) -> Usable:
-        found, library = self._inspection, self._library
+        found, library = self._watch.found, self._library
         gpus = found.gpus
         unknown = self._kubelet_problem if self._used is None else ""
-        withheld = RELEASED if self._hold.is_quiesced else found.problem or unknown
+        withheld = self._watch.withheld(found.problem or unknown)
         if gpus is None or library is None:
             return Usable(withheld=withheld or "the GPUs cannot be read")
         inventory = Inventory().after(gpus, _ALL_PARTS)
-        sick = {**(self._used or {}), **self._health.reasons()}
+        sick = {**(self._used or {}), **self._watch.health.reasons()}
         return Usable(
             devices=devices_of(gpus, found.places, library),
             reasons=unusable(inventory, gpus, sick, found.in_specs),
@@ -166,12 +148,3 @@ def _offered(usable: Usable) -> list[ClaimDevice]:
     if usable.withheld:
         return []
     return [device for device in usable.devices.values() if device.uuid not in usable.reasons]
-
-
-def _log_changes(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    for uuid, reason in after.items():
-        if before.get(uuid) != reason:
-            _log.warning("device cannot be claimed", device=uuid, reason=reason)
-    for uuid in before:
-        if uuid not in after:
-            _log.info("device can be claimed again", device=uuid)

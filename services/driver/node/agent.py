@@ -10,15 +10,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from libs.bus.agent import Agent, AgentSettings
+from libs.bus.agent import AgentSettings
 from libs.bus.commands.executor import CommandHandler, Op, OpDone, OpFailed
-from libs.bus.journal import Journal
-from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.facts import Facts, Gate, LoadedDriver
 from libs.contracts.reports import PodUse, Usage
-from libs.host import diagnosing, gate, host_driver, modules, system
+from libs.host import diagnosing, gate, host_driver, modules
 from libs.host.linux import RealKernelForbidden, RealLinux
 from libs.host.machine import Machine
 from libs.host.module_log import ModuleLog
@@ -27,10 +25,9 @@ from libs.host.runtimes.common import HANDLERS
 from libs.host.runtimes.live import CriRuntime
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
-from libs.runtime.env import Env
 from libs.runtime.fatal import Fatal
 from libs.runtime.logs import logger
-from libs.runtime.service import Service
+from services.agent_frame import Given
 from services.driver.node.annotations import AnnotatedDevices
 from services.driver.node.artefacts import ArtefactKeeper
 from services.driver.node.checks import Checks
@@ -40,6 +37,7 @@ from services.driver.node.inspection import Inspection, inspect_machine
 from services.driver.node.install import InstallHandler
 from services.driver.node.last_proven import LastProven, ProofFile
 from services.driver.node.mig import MigHandler
+from services.driver.node.removal import OldDriver
 from services.driver.node.runtime import RuntimeKeeper
 from services.driver.node.runtime_steps import RuntimeSettings
 from services.driver.node.swap import SwapHandler
@@ -216,36 +214,19 @@ def make_linux(settings: DriverAgentSettings, tree: Tree) -> RealLinux:
         raise Fatal(str(error)) from error
 
 
-async def run(
-    settings: DriverAgentSettings,
-    *,
-    bus: Bus,
-    host: Machine,
-    journal: Journal,
-    env: Env,
-    service: Service,
-) -> None:
+async def run(settings: DriverAgentSettings, given: Given) -> None:
     """Start the agent for one boot of the machine."""
+    host, env, service = given.host, given.env, given.service
     if host.linux is None:
         raise Fatal("the driver agent has no access to the kernel: it cannot unload a driver")
-    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
+    boot = await given.boot(settings)
     artefacts = ArtefactKeeper(machine=host, config_dir=settings.artefacts, clock=env.clock)
     checks = Checks(machine=host, artefacts=artefacts)
+    old = OldDriver(machine=host, linux=host.linux, clock=env.clock, root=settings.driver_root)
     handle_install = InstallHandler(
-        machine=host,
-        linux=host.linux,
-        clock=env.clock,
-        root=settings.driver_root,
-        artefacts=artefacts,
+        machine=host, linux=host.linux, old_driver=old, artefacts=artefacts
     )
-    handle_swap = SwapHandler(
-        machine=host,
-        linux=host.linux,
-        clock=env.clock,
-        root=settings.driver_root,
-        artefacts=artefacts,
-    )
-
+    handle_swap = SwapHandler(machine=host, old_driver=old, artefacts=artefacts, clock=env.clock)
     handle_mig = MigHandler(machine=host, clock=env.clock)
     runtime = RuntimeKeeper(machine=host, clock=env.clock, settings=settings.runtime)
     toolkit = Toolkit(
@@ -273,16 +254,10 @@ async def run(
         await runtime.asked.wait()
         await toolkit.run()
 
-    node_uid = settings.resolve_node_uid()
-    proof_file = ProofFile(settings.state_dir / "proven", tree=host.tree, node_uid=node_uid)
+    proof_file = ProofFile(settings.state_dir / "proven", tree=host.tree, node_uid=boot.node_uid)
     last_proven = LastProven(proof_file, host.offload)
-    agent = Agent(
-        bus=bus,
-        env=env,
-        journal=journal,
-        node_uid=node_uid,
-        boot_id=boot_id,
-        handlers={
+    agent = boot.agent(
+        {
             CommandKind.QUIESCE: _do_nothing,
             CommandKind.IDLE: _do_nothing,
             CommandKind.SWAP: partial(change, handle_swap),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from libs.host.cdi.published import GPU_KIND, MANAGEMENT_KIND
-from libs.host.nri.port import NewContainer, Refused
+from libs.host.nri.port import InjectionRefused, NewContainer
 from libs.runtime.logs import logger
 
 DOMAIN: Final = "nvidia.cdi.k8s.io"
@@ -49,17 +49,20 @@ class AnnotatedDevices:
         self._unavailable = unavailable
 
     def devices(self, container: NewContainer) -> Sequence[str]:
-        """Return the CDI devices that annotations give this container, or raise `Refused`."""
+        """Return the CDI devices that annotations give this container.
+
+        Raise `InjectionRefused`, so that no container starts without the GPU that it asks for.
+        """
         found = annotation_for(container.annotations, container.name)
         if found is None:
             return ()
         key, value = found
         try:
             names = self._allowed(container.namespace, value)
-        except Refused as error:
+        except InjectionRefused as error:
             problem = f"the annotation {key} {error}"
             _log.warning("container refused", **_context(container), problem=problem)
-            raise Refused(problem) from None
+            raise InjectionRefused(problem) from None
         given = tuple(name for name in names if name not in container.devices)
         _log.info("devices given by annotation", **_context(container), devices=given)
         return given
@@ -68,14 +71,14 @@ class AnnotatedDevices:
         names = parse(value)
         for kind in dict.fromkeys(name.partition("=")[0] for name in names):
             if namespace not in self._namespaces[kind]:
-                raise Refused(
+                raise InjectionRefused(
                     f"asks for devices of {kind}, which pods of the namespace {namespace} may not"
                     f" have: list the namespace in {_VARIABLES[kind]} in spec.toolkit.env of the"
                     " ClusterPolicy, or remove the annotation"
                 )
         why = self._unavailable()
         if why and any(name.startswith(f"{GPU_KIND}=") for name in names):
-            raise Refused(f"asks for a GPU, which no container can have now: {why}")
+            raise InjectionRefused(f"asks for a GPU, which no container can have now: {why}")
         return names
 
 
@@ -88,16 +91,16 @@ def annotation_for(annotations: Mapping[str, str], container: str) -> tuple[str,
 
 
 def parse(value: str) -> Sequence[str]:
-    """Return the names of devices in an annotation, each once, or raise `Refused`."""
+    """Return the names of devices in an annotation, each once, or raise `InjectionRefused`."""
     if len(value) > MAX_BYTES:
-        raise Refused(f"is longer than {MAX_BYTES >> 10} KiB")
+        raise InjectionRefused(f"is longer than {MAX_BYTES >> 10} KiB")
     names = tuple(dict.fromkeys(value.split(",")))
     if len(names) > MAX_DEVICES:
-        raise Refused(f"names {len(names)} devices: {MAX_DEVICES} are the most")
+        raise InjectionRefused(f"names {len(names)} devices: {MAX_DEVICES} are the most")
     for name in names:
         matched = _NAME.fullmatch(name)
         if matched is None or matched[1] not in _VARIABLES:
-            raise Refused(
+            raise InjectionRefused(
                 f"names {name[:100]!a}, which is no device of {GPU_KIND} or"
                 f" {MANAGEMENT_KIND}: write names such as {GPU_KIND}=GPU-… or"
                 f" {MANAGEMENT_KIND}=all, with commas between them"

@@ -135,5 +135,5 @@ def read_artefacts(config_dir: str) -> Artefacts:
         return NO_ARTEFACTS
     own = Tree(folder)
     keys = [name for name in own.names("/") if not name.startswith(".")]
-    texts = {key: own.text(f"/{key}") or "" for key in keys}
+    texts = {key: own.read_text(f"/{key}") or "" for key in keys}
     return parse_artefacts(texts)

@@ -12,7 +12,9 @@ from libs.host.gate import GateRequest
 from libs.host.tree import Tree
 
 INTERVAL: Final = 0.5
+"""Seconds between two looks at the gate, which is a file: the wait is part of the drained time."""
 LOG_INTERVAL: Final = 60.0
+"""Seconds between two lines of the log, so that somebody who looks sees what the pod waits for."""
 
 
 def wait_at_gate(

@@ -20,6 +20,7 @@ from libs.runtime.logs import logger
 from services.driver.node.install import load
 
 INTERVAL: Final = 2.0
+"""Seconds between two looks for an installed driver that is not loaded, as after a boot."""
 
 _log = logger()
 

@@ -17,7 +17,6 @@ from libs.host.files import CorruptUndoLog, PathTaken
 from libs.host.linux import Linux
 from libs.host.machine import Machine
 from libs.host.tree import Tree
-from libs.runtime.clock import Clock
 from services.driver.node.artefacts import ArtefactKeeper
 from services.driver.node.inspection import Inspection
 from services.driver.node.removal import OldDriver
@@ -32,14 +31,13 @@ class InstallHandler:
         *,
         machine: Machine,
         linux: Linux,
-        clock: Clock,
-        root: str,
+        old_driver: OldDriver,
         artefacts: ArtefactKeeper,
     ) -> None:
         self._machine = machine
         self._linux = linux
         self._artefacts = artefacts
-        self._old = OldDriver(machine=machine, linux=linux, clock=clock, root=root)
+        self._old = old_driver
 
     async def __call__(self, op: Op) -> OpDone | OpFailed:
         install = op.body

@@ -19,7 +19,9 @@ from libs.runtime.files import replace_file, sync_folder
 from libs.runtime.logs import logger
 
 VERSION: Final = 1
+"""A file of another version counts as none: the driver is then proven again before it is loaded."""
 _MAX_BYTES: Final = 4096
+"""Bytes that are read: more than a record has, and a file that grew by damage fills no memory."""
 
 REPLACING: Final = (CommandKind.SWAP, CommandKind.INSTALL)
 """Commands that replace the driver, and open the gate themselves."""

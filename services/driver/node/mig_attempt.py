@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.commands import GpuGeometry, Order
-from libs.host.tree import Tree, Unreadable
+from libs.host.tree import Tree, read_json
 
 PATH: Final = "/run/sluice/mig.json"
 
@@ -36,11 +36,7 @@ class MigAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(tree: Tree) -> MigAttempt | None:
     """Return the last attempt of this boot; None where the file is missing or malformed."""
-    try:
-        data = tree.data(PATH)
-        return None if data is None else msgspec.json.decode(data, type=MigAttempt)
-    except (Unreadable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    return read_json(tree, PATH, MigAttempt)
 
 
 def save(tree: Tree, attempt: MigAttempt) -> None:

@@ -10,7 +10,7 @@ from libs.bus.commands.executor import Op, OpDeadlineExceeded, OpFailed
 from libs.host import driver_files, holders, host_driver, modules
 from libs.host.artefacts import installation
 from libs.host.files import CorruptUndoLog
-from libs.host.linux import InUse, Linux, Refused
+from libs.host.linux import InUse, KernelRefused, Linux
 from libs.host.machine import Machine
 from libs.host.tree import Unreadable
 from libs.runtime.clock import Clock
@@ -97,7 +97,7 @@ class OldDriver:
     def _unload(self) -> _Unloaded:
         for name in modules.UNLOAD_ORDER:
             result = self._linux.unload(name)
-            if isinstance(result, InUse | Refused):
+            if isinstance(result, InUse | KernelRefused):
                 found = holders.holders(self._machine.tree)
                 where = f"the devices are open in {describe_holders(found)}"
                 return _Unloaded("busy", f"{result.why}; {where}")

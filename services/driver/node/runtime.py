@@ -29,6 +29,7 @@ from libs.host.runtimes.port import (
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
+from libs.runtime.pauses import Pauses
 from services.driver.node import runtime_attempt as attempts
 from services.driver.node.inspection import describe_holders
 from services.driver.node.runtime_steps import (
@@ -64,16 +65,20 @@ class RuntimeKeeper:
         self._clock = clock
         self._settings = settings
         self._lock = asyncio.Lock()
-        self._pauses = 0
+        self._pauses = Pauses()
         self._asked: tuple[object, RuntimeStatus] | None = None
-        """What the runtime said, with its instance."""
+        """The last answer of the runtime, behind the process that gave it.
+
+        That process is not asked again: it reads its files only when it starts.
+        """
         self._lacks: str | None = None
-        """What is noted on the machine of what the runtime lacks; None: not known."""
+        """The text of the file RUNTIME_LACKS, written when it changes; None: not written yet."""
         self._busy = ""
-        """Which pods computed on GPUs when they were last searched."""
+        """The pods that computed on GPUs at the last search, for which a restart waits."""
         self._search_at = 0.0
+        """When the next search may begin: it goes through all processes of the machine."""
         self.facts: ContainerRuntime | None = None
-        """What the runtime knows; None before it was asked."""
+        """The handlers and the support of CDI that are reported; None before the first answer."""
         self.asked = asyncio.Event()
         if machine.runtime is None:
             self.asked.set()
@@ -92,13 +97,10 @@ class RuntimeKeeper:
     @asynccontextmanager
     async def paused(self) -> AsyncGenerator[None]:
         """Leave the runtime as it is until the end."""
-        self._pauses += 1
-        try:
+        with self._pauses.hold():
             async with self._lock:
                 pass
             yield
-        finally:
-            self._pauses -= 1
 
     async def look(self, *, before_restart: BeforeRestart | None = None) -> None:
         """Configure the runtime; restart it if it must be and may be, and wait until it is back."""
@@ -122,7 +124,7 @@ class RuntimeKeeper:
         return isinstance(step, Restarting)
 
     def _ask(self, runtime: Runtime) -> RuntimeStatus | str:
-        """Return what the runtime knows, or why it does not say."""
+        """Return the runtime's answer about its handlers, or why it gave none."""
         instance = runtime.instance()
         if self._asked is not None and instance is not None and self._asked[0] == instance:
             return self._asked[1]

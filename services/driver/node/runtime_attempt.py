@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from libs.host.runtimes.configuration import Plan
-from libs.host.tree import Tree, Unreadable
+from libs.host.tree import Tree, read_json
 
 PATH: Final = "/run/sluice/runtime.json"
 UNDO: Final = "undo"
@@ -35,11 +35,7 @@ class RuntimeAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(tree: Tree) -> RuntimeAttempt | None:
     """Return the last attempt of this boot; None where the file is missing or malformed."""
-    try:
-        data = tree.data(PATH)
-        return None if data is None else msgspec.json.decode(data, type=RuntimeAttempt)
-    except (Unreadable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    return read_json(tree, PATH, RuntimeAttempt)
 
 
 def save(tree: Tree, attempt: RuntimeAttempt) -> None:

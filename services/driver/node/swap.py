@@ -11,7 +11,6 @@ from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.contracts.commands import Swap
 from libs.host import driver_files, gate
 from libs.host.gate import GateAnswer
-from libs.host.linux import Linux
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
@@ -28,15 +27,14 @@ class SwapHandler:
         self,
         *,
         machine: Machine,
-        linux: Linux,
-        clock: Clock,
-        root: str,
+        old_driver: OldDriver,
         artefacts: ArtefactKeeper,
+        clock: Clock,
     ) -> None:
         self._machine = machine
         self._artefacts = artefacts
         self._clock = clock
-        self._old = OldDriver(machine=machine, linux=linux, clock=clock, root=root)
+        self._old = old_driver
 
     async def __call__(self, op: Op) -> OpDone | OpFailed:
         swap = op.body

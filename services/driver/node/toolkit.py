@@ -23,6 +23,7 @@ from libs.host.machine import Machine
 from libs.host.tree import Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
+from libs.runtime.pauses import Pauses
 from services.driver.node.toolkit_traces import KINDS, DriverRun, Traces, driver_run, traces
 
 _log = logger()
@@ -58,7 +59,7 @@ class Toolkit:
         self._enabled = enabled
         self._runtime_problem = runtime_problem
         self._lock = asyncio.Lock()
-        self._withdrawals = 0
+        self._withdrawals = Pauses()
         self._seen: Traces | None = None
         """What was there after the last attempt to make the specs."""
         self._node_problem = ""
@@ -78,14 +79,11 @@ class Toolkit:
     @asynccontextmanager
     async def withdrawn(self) -> AsyncGenerator[None]:
         """Remove the specs, and keep NVML closed until the end."""
-        self._withdrawals += 1
-        try:
+        with self._withdrawals.hold():
             await self._machine.offload.run(self._close)  # which ends a read that takes long
             async with self._lock:
                 await self._machine.offload.run(self._withdraw)
             yield
-        finally:
-            self._withdrawals -= 1
 
     async def refresh(self) -> None:
         """Make the specs again if something has changed of what they are made of."""

@@ -15,7 +15,7 @@ from libs.host.artefacts import installation
 from libs.host.cdi import published
 from libs.host.files import CorruptUndoLog, UndoableFiles
 from libs.host.gpus.nvml import NvmlGpus
-from libs.host.linux import InUse, Linux, Refused
+from libs.host.linux import InUse, KernelRefused, Linux
 from libs.host.machine import Machine, ThreadOffload
 from libs.host.tree import Tree
 from libs.policy.render.agent_pods import VALIDATIONS
@@ -127,7 +127,7 @@ def remove_installation(tree: Tree, linux: Linux | None) -> str:
         return ""
     results = [] if linux is None else [linux.unload(name) for name in modules.UNLOAD_ORDER]
     for result in results:
-        if isinstance(result, InUse | Refused):
+        if isinstance(result, InUse | KernelRefused):
             return f"the driver that is installed on this machine is in use: {result.why}"
     if modules.DRIVER in modules.loaded(tree):
         return "the driver that is installed on this machine is loaded: reboot it"

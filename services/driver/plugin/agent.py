@@ -6,12 +6,8 @@ unhealthy: the kubelet gives them to no pod.
 
 from collections.abc import Callable
 
-from libs.bus.agent import Agent
-from libs.bus.journal import Journal
-from libs.bus.port import Bus
 from libs.contracts.admission import BegunOp
 from libs.contracts.commands import CommandKind
-from libs.host import system
 from libs.host.deviceplugin.host import PluginHost
 from libs.host.deviceplugin.port import Offers
 from libs.host.gpus.port import GpuHandle
@@ -19,15 +15,17 @@ from libs.host.machine import Machine
 from libs.host.podresources.assignments import DeviceList
 from libs.host.podresources.client import PodResources
 from libs.runtime.clock import Clock
-from libs.runtime.env import Env
 from libs.runtime.service import Service
+from services.agent_frame import Given
 from services.driver.plugin.answers import Answers
 from services.driver.plugin.claimed import ClaimedGpus
 from services.driver.plugin.current_config import READ_INTERVAL, CurrentConfig
-from services.driver.plugin.known_health import known_health, moment
+from services.driver.plugin.known_health import known_health
 from services.driver.plugin.offering import Kubelet, Offering
 from services.driver.plugin.settings import PluginSettings
 from services.driver.plugin.sickness import switches
+from services.driver.plugin.watch import GpuWatch
+from services.health_file import moment
 
 
 class NoKubelet:
@@ -41,12 +39,8 @@ class NoKubelet:
 
 async def run(
     settings: PluginSettings,
+    given: Given,
     *,
-    bus: Bus,
-    host: Machine,
-    journal: Journal,
-    env: Env,
-    service: Service,
     kubelet: Kubelet | None = None,
     answers: Answers | None = None,
     list_uses: Callable[[], DeviceList] | None = None,
@@ -56,34 +50,24 @@ async def run(
     `kubelet` is where GPUs are offered, and `list_uses` tells which devices pods have; None: where
     the settings say. `answers` answers the kubelet.
     """
-    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
+    host, env, service = given.host, given.env, given.service
+    boot = await given.boot(settings)
     hold, config = GpuHandle(host.gpus), CurrentConfig(settings, host.offload)
     xids = switches(settings.dp_disable_healthchecks, settings.dp_enable_healthchecks)
-    health = known_health(host, settings.state_dir, boot_id=boot_id, xids=xids)
+    health = known_health(host, settings.state_dir, boot_id=boot.boot_id, xids=xids)
     await host.offload.run(lambda: health.open(moment(env.clock)))
     answers = answers or Answers()
     if kubelet is None:
         kubelet = await _connect(settings, answers, host=host, clock=env.clock, service=service)
     offering = Offering(
-        machine=host,
-        hold=hold,
+        watch=GpuWatch(machine=host, hold=hold, health=health, clock=env.clock),
         config=config,
-        health=health,
         kubelet=kubelet,
         answers=answers,
         claimed=ClaimedGpus(list_uses or _uses(settings, host)),
-        clock=env.clock,
         is_told=lambda: agent.commands.has_read_slot,
     )
-    agent = Agent(
-        bus=bus,
-        env=env,
-        journal=journal,
-        node_uid=settings.resolve_node_uid(),
-        boot_id=boot_id,
-        handlers={CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle},
-        checks={},
-    )
+    agent = boot.agent({CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle})
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
     await config.choose(_last_chosen(agent.commands.seen.begun))
     agent.start(service)

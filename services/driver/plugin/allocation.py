@@ -69,6 +69,7 @@ def _extra_names(config: PluginConfig, extras: Collection[str]) -> Iterator[str]
 
 
 def _by_cdi(names: tuple[str, ...], config: PluginConfig, new_id: Callable[[], str]) -> Allocation:
+    """Return the devices by their names in CDI specs, in the ways that the configuration lists."""
     annotations: dict[str, str] = {}
     if ListStrategy.CDI_ANNOTATIONS in config.list_strategies:
         annotations[f"{config.annotation_prefix}{_ANNOTATION}{new_id()}"] = ",".join(names)
@@ -79,6 +80,7 @@ def _by_cdi(names: tuple[str, ...], config: PluginConfig, new_id: Callable[[], s
 def _env(
     names: Sequence[str], others: frozenset[ListStrategy], config: PluginConfig
 ) -> dict[str, str]:
+    """Return the variables by which NVIDIA's older runtime gives devices to a container."""
     env: dict[str, str] = {}
     if ListStrategy.ENVVAR in others:
         env[VISIBLE] = ",".join(names)

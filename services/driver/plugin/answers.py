@@ -54,6 +54,7 @@ class _ResourceAllocator:
         self._answers = answers
 
     def allocate(self, ids: Sequence[str]) -> Allocation:
+        """Return what a container gets, or refuse a device that has failed since it was offered."""
         offered = self._answers.offered
         devices = self._devices(offered)
         return allocate(
@@ -70,6 +71,7 @@ class _ResourceAllocator:
         )
 
     def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
+        """Return the devices that a container should get, of those that the kubelet could give."""
         offered = self._answers.offered
         devices = self._devices(offered)
         if any(map(is_replica, available)) or any(each.is_mig for each in devices.values()):

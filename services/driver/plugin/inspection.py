@@ -6,7 +6,7 @@ import msgspec
 
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
-from libs.host import modules, validations
+from libs.host import validations
 from libs.host.cdi import extras, published
 from libs.host.gpus.errors import by_uuid
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
@@ -15,11 +15,14 @@ from libs.host.tree import Tree, Unreadable
 from services.driver.plugin.allocation import IMEX_CHANNEL, IMEX_DEVICE
 from services.driver.plugin.places import Place, places_of
 from services.driver.plugin.resources import CONTROL_FILES, CapabilityFiles, capability_files
+from services.health_file import driver_loaded_at
 
 _CAPABILITIES = "/proc/driver/nvidia-caps/mig-minors"
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine says of its GPUs at one time."""
+
     gpus: tuple[Gpu, ...] | None = None
     """None if they cannot be read."""
     samples: tuple[GpuSample, ...] = ()
@@ -47,9 +50,9 @@ def inspect_gpus(
     machine: Machine,
     hold: GpuHandle,
     xids: Mapping[str, tuple[int, ...]],
-    before: Inspection | None = None,
+    before: Inspection,
     *,
-    measures: bool = False,
+    measures: bool,
 ) -> Inspection:
     """Return what there is now; `xids` are those since the inspection `before`.
 
@@ -57,7 +60,7 @@ def inspect_gpus(
     """
     tree = machine.tree
     gpus, samples = _describe(hold, measures=measures)
-    loaded_at = _loaded_at(tree)
+    loaded_at = driver_loaded_at(tree)
     if gpus is None:
         return Inspection(problem=hold.unavailable_reason, xids=xids, loaded_at=loaded_at)
     links = _links(hold, gpus, before, loaded_at)
@@ -97,10 +100,10 @@ def _describe(
 
 
 def _links(
-    hold: GpuHandle, gpus: tuple[Gpu, ...], before: Inspection | None, loaded_at: float
+    hold: GpuHandle, gpus: tuple[Gpu, ...], before: Inspection, loaded_at: float
 ) -> Mapping[str, tuple[str, ...]]:
     """Return the NVLinks, which are asked for once per load of the driver: that takes a while."""
-    if before is not None and before.loaded_at == loaded_at:
+    if before.loaded_at == loaded_at:
         missing = (gpu.problem is None and gpu.uuid not in before.links for gpu in gpus)
         if not any(missing):
             return before.links
@@ -108,13 +111,6 @@ def _links(
         return hold.gpus.links()
     except GpusUnavailable:
         return {}  # the next inspection finds the reason
-
-
-def _loaded_at(tree: Tree) -> float:
-    try:
-        return modules.driver_loaded_at(tree)
-    except Unreadable:
-        return 0.0
 
 
 def _exists(tree: Tree, path: str) -> bool:
@@ -126,6 +122,6 @@ def _exists(tree: Tree, path: str) -> bool:
 
 def _capabilities(tree: Tree) -> CapabilityFiles:
     try:
-        return capability_files(tree.text(_CAPABILITIES) or "")
+        return capability_files(tree.read_text(_CAPABILITIES) or "")
     except Unreadable:
         return {}

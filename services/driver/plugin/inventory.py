@@ -86,8 +86,7 @@ def unusable(
 
 
 def _problem(gpu: Gpu) -> str:
-    problem = GpuProblem.HUNG if gpu.hung else gpu.problem
-    return "" if problem is None else REMEDIES.get(problem, problem.value)
+    return "" if gpu.trouble is None else REMEDIES.get(gpu.trouble, gpu.trouble.value)
 
 
 def offers(

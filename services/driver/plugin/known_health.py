@@ -14,9 +14,16 @@ from msgspec.structs import replace
 from libs.health.node import Sweep
 from libs.health.record import Moment, durable, resumed
 from libs.host.machine import Machine
-from libs.runtime.clock import Clock
 from services.driver.plugin.sickness import Sickness, XidSwitches
-from services.health_file import BEAT_EVERY, CURRENT_FOR, SHARED, HealthFile, Kept, logged_until
+from services.health_file import (
+    BEAT_EVERY,
+    CURRENT_FOR,
+    SHARED,
+    DriverLoad,
+    HealthFile,
+    Kept,
+    logged_until,
+)
 
 if TYPE_CHECKING:
     from libs.contracts.facts import Gpu
@@ -40,7 +47,7 @@ class KnownHealth:
         self._gpus: Sequence[Gpu] = ()
         """As they were listed last."""
         self._written = Kept()
-        self._loaded_at = 0.0
+        self._load = DriverLoad()
         self._mark: float | None = None
         """The time of the telemetry agent's file."""
         self._seen_at = 0.0
@@ -57,7 +64,7 @@ class KnownHealth:
         self._written = kept = self._own.read(boot_id=self._boot_id)
         records = tuple(resumed(record, at) for record in kept.gpus)
         self._sickness = Sickness(records=records, forced=kept.forced)
-        self._loaded_at = kept.loaded_at
+        self._load.at = kept.loaded_at
         self._outdated = kept.outdated or None
         self._log.follow_log(logged_until(kept, self._shared.read(boot_id=self._boot_id)))
 
@@ -78,8 +85,7 @@ class KnownHealth:
 
     def judge(self, sweep: Sweep, at: Moment, *, loaded_at: float) -> None:
         """Take a sweep into account; `loaded_at` is when the driver was loaded, 0: unknown."""
-        reloaded = bool(loaded_at and self._loaded_at and loaded_at != self._loaded_at)
-        self._loaded_at = loaded_at or self._loaded_at
+        reloaded = self._load.see(loaded_at)
         sweep = replace(sweep, reloaded=reloaded)
         if reloaded:
             self._recent = []
@@ -112,7 +118,7 @@ class KnownHealth:
 
     def _keep(self) -> None:
         kept = Kept(
-            loaded_at=self._loaded_at,
+            loaded_at=self._load.at,
             gpus=tuple(map(durable, self._sickness.records)),
             forced=self._sickness.forced,
             logged_until=self._log.logged_until,
@@ -121,10 +127,6 @@ class KnownHealth:
         written = replace(self._written, health=0, boot_id="")
         if kept != written and self._own.write(kept, boot_id=self._boot_id):
             self._written = kept
-
-
-def moment(clock: Clock) -> Moment:
-    return Moment(now=clock.now(), monotonic=clock.monotonic())
 
 
 def known_health(

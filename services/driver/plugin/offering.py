@@ -6,20 +6,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.contracts.commands import Idle
-from libs.health.node import Sweep
 from libs.host.deviceplugin.port import Offers
-from libs.host.gpus.port import GpuHandle, GpusUnavailable
-from libs.host.machine import Machine
 from libs.policy.plugin_config.config import PluginConfig
-from libs.runtime.clock import Clock
-from libs.runtime.logs import logger
 from services.driver.plugin.allocation import IMEX_CHANNEL
 from services.driver.plugin.answers import Answers, Offered
 from services.driver.plugin.claimed import ClaimedGpus
 from services.driver.plugin.current_config import CurrentConfig
-from services.driver.plugin.inspection import Inspection, inspect_gpus, is_computing_proven
-from services.driver.plugin.inventory import RELEASED, Inventory, offers, unusable
-from services.driver.plugin.known_health import KnownHealth, moment
+from services.driver.plugin.inspection import Inspection, is_computing_proven
+from services.driver.plugin.inventory import Inventory, offers, unusable
+from services.driver.plugin.watch import GpuWatch, log_changes
+from services.gpu_holders import let_go
 
 if TYPE_CHECKING:
     from services.driver.plugin.places import Place
@@ -37,8 +33,6 @@ NO_IMEX: Final = (
     " start nvidia-imex on the machine, or set imex.required to false"
 )
 
-_log = logger()
-
 
 class Kubelet(Protocol):
     """Where the GPUs are offered."""
@@ -54,32 +48,28 @@ class Kubelet(Protocol):
 
 
 class Offering:
+    """Decides what the kubelet may give to pods, and tells it; runs as long as the agent."""
+
     def __init__(
         self,
         *,
-        machine: Machine,
-        hold: GpuHandle,
+        watch: GpuWatch,
         config: CurrentConfig,
-        health: KnownHealth,
         kubelet: Kubelet,
         answers: Answers,
         claimed: ClaimedGpus,
-        clock: Clock,
         is_told: Callable[[], bool],
     ) -> None:
         """`is_told` returns whether this process could read what the scheduler commands."""
-        self._machine = machine
-        self._hold = hold
+        self._watch = watch
+        self._machine, self._clock = watch.machine, watch.clock
         self._config = config
-        self._health = health
         self._kubelet = kubelet
         self._answers = answers
         self._claimed = claimed
-        self._clock = clock
         self._is_told = is_told
         self._may_offer = False
         self._inventory = Inventory()
-        self._inspection = Inspection(problem="the GPUs have not been read yet")
         self._places: dict[str, Place] = {}
         self._inspected_at: float | None = None
         self._xids: dict[str, tuple[int, ...]] = {}
@@ -92,7 +82,7 @@ class Offering:
         return (
             self._config.problem
             or ("" if self._may_offer else UNPROVEN)
-            or self._inspection.problem
+            or self._watch.found.problem
             or self._claimed.problem
             or self._inventory.problem
             or self._imex_problem
@@ -102,7 +92,7 @@ class Offering:
     @property
     def _imex_problem(self) -> str:
         """Why no GPU is offered to pods that would lack the IMEX channel that they need."""
-        config, found = self._config.current, self._inspection
+        config, found = self._config.current, self._watch.found
         if config is None or not config.imex_required or found.gpus is None or found.has_imex:
             return ""
         return NO_IMEX
@@ -126,7 +116,8 @@ class Offering:
 
     def _take_xids(self) -> Mapping[str, tuple[int, ...]]:
         if self._inspected_at is None:
-            self._hold.acquire()  # XIDs of the kernel log are read once their GPUs can be named
+            # XIDs of the kernel log are read once their GPUs can be named.
+            self._watch.hold.acquire()
         return self._machine.gpus.errors()
 
     async def inspect(self) -> None:
@@ -135,7 +126,7 @@ class Offering:
             self._inspected_at = self._clock.monotonic()
             xids, self._xids = self._xids, {}
             found = await self._machine.offload.run(lambda: self._look(xids))
-            self._inspection = found
+            self._watch.found = found
             config = self._config.current
             if found.gpus is not None and config is not None:
                 self._inventory = self._inventory.after(found.gpus, config)
@@ -143,17 +134,7 @@ class Offering:
         await self._publish()
 
     def _look(self, xids: Mapping[str, tuple[int, ...]]) -> Inspection:
-        found = inspect_gpus(
-            self._machine,
-            self._hold,
-            xids,
-            self._inspection,
-            measures=not self._health.is_judged(moment(self._clock)),
-        )
-        sweep = Sweep(
-            gpus=found.gpus, samples=found.samples, problem=self._hold.problem, xids=found.xids
-        )
-        self._health.judge(sweep, moment(self._clock), loaded_at=found.loaded_at)
+        found = self._watch.look(xids)
         if found.gpus is not None:
             self._claimed.refresh(found.gpus)
         return found
@@ -168,21 +149,15 @@ class Offering:
     async def quiesce(self, _op: Op) -> OpDone | OpFailed:
         """Withdraw the devices from the kubelet, then release the GPUs."""
         self._may_offer = True
-        self._hold.is_quiesced = True
+        self._watch.hold.is_quiesced = True
         await self._publish()
-        try:
-            # This ends the calls of an inspection.
-            await self._machine.offload.run(self._hold.release)
-        except GpusUnavailable as error:
-            return OpFailed("devices-open", str(error))
-        finally:
-            await self.inspect()
-        return OpDone()
+        # This ends the calls of an inspection.
+        return await let_go(self._machine.offload.run(self._watch.hold.release), self.inspect)
 
     async def idle(self, op: Op) -> OpDone:
         """Offer the GPUs again, by the configuration that the command names."""
         self._may_offer = True
-        self._hold.resume()
+        self._watch.hold.resume()
         name = op.body.config if isinstance(op.body, Idle) else ""
         await self._config.choose(name)
         await self.inspect()
@@ -197,18 +172,24 @@ class Offering:
         if config is None or not self._may_offer:
             return
         offered = self._decide(config)
-        _log_changes(self._answers.offered.reasons, offered.reasons)
+        log_changes(
+            self._answers.offered.reasons,
+            offered.reasons,
+            lost="device is not offered to pods",
+            back="device is offered to pods again",
+        )
         self._answers.offered = offered
         await self._kubelet.offer(
             offers(offered.inventory, offered.reasons, config, offered.places)
         )
 
     def _decide(self, config: PluginConfig) -> Offered:
-        found = self._inspection
+        """Return what is offered by what is known now; a reason withholds, and removes nothing."""
+        found = self._watch.found
         problem = found.problem or self._claimed.problem or self._imex_problem
-        withheld = RELEASED if self._hold.is_quiesced else problem
+        withheld = self._watch.withheld(problem)
         in_specs = found.in_specs if config.uses_cdi else None
-        sick = {**self._claimed.reasons, **self._health.reasons()}
+        sick = {**self._claimed.reasons, **self._watch.health.reasons()}
         return Offered(
             config=config,
             inventory=self._inventory,
@@ -218,12 +199,3 @@ class Offering:
             capabilities=found.capabilities,
             extras=found.extras,
         )
-
-
-def _log_changes(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    for uuid, reason in after.items():
-        if before.get(uuid) != reason:
-            _log.warning("device is not offered to pods", device=uuid, reason=reason)
-    for uuid in before:
-        if uuid not in after:
-            _log.info("device is offered to pods again", device=uuid)

@@ -61,6 +61,7 @@ def resources_of(gpus: Iterable[Gpu], strategy: MigStrategy) -> Resources:
 
 
 def _single(gpus: Sequence[Gpu]) -> dict[str, list[Device]]:
+    """Return all devices as the one resource, which they can only be if they are alike."""
     divided = [gpu for gpu in gpus if gpu.mig_mode]
     if not divided:
         return {GPU: [_whole(gpu) for gpu in gpus]}
@@ -75,6 +76,7 @@ def _single(gpus: Sequence[Gpu]) -> dict[str, list[Device]]:
 
 
 def _mixed(gpus: Sequence[Gpu]) -> dict[str, list[Device]]:
+    """Return whole GPUs, and MIG devices under the name of their profile."""
     found: dict[str, list[Device]] = {}
     for gpu in gpus:
         if not gpu.mig_mode:
@@ -87,6 +89,7 @@ def _mixed(gpus: Sequence[Gpu]) -> dict[str, list[Device]]:
 
 
 def mig_resource(profile: str) -> str:
+    """Return the name of a resource: `+` of a profile cannot be in one."""
     return f"{PREFIX}mig-{profile.replace('+', '.')}"
 
 

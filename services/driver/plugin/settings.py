@@ -13,6 +13,8 @@ from libs.policy.plugin_config.config import (
 
 
 class PluginSettings(AgentSettings, frozen=True, kw_only=True):
+    """The fields are named as in the environment that NVIDIA's device plugin has."""
+
     device_plugins: str = ""
     """The folder of the kubelet's sockets for device plugins; if empty, nothing is offered."""
     pod_resources: str = ""

@@ -38,12 +38,12 @@ SHOWN: Final = 5
 _log = logger()
 
 
-class Refused(Exception):
-    """Sluice cannot be removed now; the text says why, and what to do."""
+class RemovalRefused(Exception):
+    """Sluice cannot be removed now; the text names the nodes or pods, and what a person can do."""
 
 
-def named(names: list[str]) -> str:
-    """Return some of the names, and how many more there are."""
+def some_names(names: list[str]) -> str:
+    """Return the first names and the number of others, as a line of Helm's output has room for."""
     return first_few(sorted(names), SHOWN)
 
 
@@ -51,7 +51,7 @@ class Operands:
     """Agents, drivers and the services that write, in one namespace."""
 
     def __init__(self, kube: Kube, *, namespace: str, clock: Clock, until: float) -> None:
-        """`until` is when, on the monotonic clock, waiting ends with `Refused`."""
+        """`until` is when, on the monotonic clock, waiting ends with `RemovalRefused`."""
         self._kube = kube
         self._namespace = namespace
         self._clock = clock
@@ -60,14 +60,14 @@ class Operands:
         """Nodes whose driver stays loaded, with the pods that had GPUs when it was to end."""
 
     async def stop_services(self) -> None:
-        """End the services that write; raise `Refused` while a node is being changed."""
+        """End the services that write; raise `RemovalRefused` while a node is being changed."""
         await self._require_no_operation()
         scheduler = await self._raw(DEPLOYMENTS, SCHEDULER)
         await self._delete(DEPLOYMENTS, SCHEDULER)
         await self._until_gone(f"{_SERVICES}=scheduler")
         try:
             await self._require_no_operation()
-        except Refused:
+        except RemovalRefused:
             if scheduler is not None:
                 await self._kube.create(DEPLOYMENTS, scheduler, namespace=self._namespace)
             raise
@@ -133,16 +133,16 @@ class Operands:
         names = [each.metadata.name async for each in all_nodes(self._kube, labels=ON_LINUX)]
         left = [name for name in names if name not in done]
         return (
-            f"the hosts of these nodes are not yet as they were before: {named(left)}. The pods"
-            f" app={AGENT.app} in {self._namespace} log why. A node that never comes back has to be"
-            " deleted. Then run the removal again"
+            f"the hosts of these nodes are not yet as they were before: {some_names(left)}. The"
+            f" pods app={AGENT.app} in {self._namespace} log why. A node that never comes back has"
+            " to be deleted. Then run the removal again"
         )
 
     async def _require_no_operation(self) -> None:
         found = [each.metadata.name async for each in all_nodes(self._kube) if is_leased(each)]
         if found:
-            raise Refused(
-                f"Sluice is changing these nodes: {named(found)}. Wait until `kubectl sluice"
+            raise RemovalRefused(
+                f"Sluice is changing these nodes: {some_names(found)}. Wait until `kubectl sluice"
                 " status` shows no node in flight, and remove Sluice then; a person who knows that"
                 " nothing will finish a node may remove its annotation sluice.dev/lease"
             )
@@ -193,8 +193,8 @@ class Operands:
                 for each in await self._pods(labels)
             ]
             return (
-                f"these pods in {self._namespace} do not end: {named(pods)}. Look at their nodes; a"
-                " node that never comes back has to be deleted. Then run the removal again"
+                f"these pods in {self._namespace} do not end: {some_names(pods)}. Look at their"
+                " nodes; a node that never comes back has to be deleted. Then run the removal again"
             )
 
         await self._wait(are_gone, why)
@@ -204,7 +204,7 @@ class Operands:
     ) -> None:
         while not await condition():
             if self._clock.monotonic() >= self._until:
-                raise Refused(await why())
+                raise RemovalRefused(await why())
             await self._clock.sleep(POLL)
 
 

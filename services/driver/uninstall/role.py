@@ -17,10 +17,13 @@ from libs.runtime import settings
 from libs.runtime.clock import Clock, SystemClock
 from libs.runtime.logs import LogSettings, configure, logger
 from services.driver.uninstall.objects import MANAGER, Objects, remove_definitions
-from services.driver.uninstall.operands import Operands, Refused, named
+from services.driver.uninstall.operands import Operands, RemovalRefused, some_names
 
 WITHIN: Final = 270.0
-"""Seconds until what is awaited is named and the removal fails. Helm waits for 300."""
+"""Seconds until the removal gives up, and names the nodes or pods that it waited for.
+
+Helm gives up after 300, and then nobody would learn which.
+"""
 RETRY: Final = 2.0
 """Seconds until a request that may succeed later is repeated, with all steps before it."""
 
@@ -40,8 +43,8 @@ async def uninstall(
 ) -> Mapping[str, Sequence[str]]:
     """Remove agents, drivers and all traces of Sluice on nodes and at the API server.
 
-    Return the nodes whose driver stays loaded, with the pods that use it. Raise `Refused` while a
-    node is being changed, or when waiting has lasted `until`.
+    Return the nodes whose driver stays loaded, with the pods that use it. Raise `RemovalRefused`
+    while a node is being changed, or when waiting has lasted `until`.
     """
     kube = Kube(transport, manager=MANAGER, clock=clock)
     operands = Operands(kube, namespace=namespace, clock=clock, until=until)
@@ -67,9 +70,9 @@ async def _uninstall(chosen: UninstallSettings, transport: Transport, clock: Clo
     if in_use:
         pods = [f"{pod} on {node}" for node, some in in_use.items() for pod in some]
         _log.warning(
-            f"the driver stays loaded on {named([*in_use])}, because pods use GPUs there:"
-            f" {named(pods)}. Nothing is evicted: when they have ended, reboot the node or unload"
-            " the modules there"
+            f"the driver stays loaded on {some_names([*in_use])}, because pods use GPUs there:"
+            f" {some_names(pods)}. Nothing is evicted: when they have ended, reboot the node or"
+            " unload the modules there"
         )
 
 
@@ -96,7 +99,7 @@ def _main(work: Work) -> int:
     except settings.SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    except (KubeError, Refused) as error:
+    except (KubeError, RemovalRefused) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -272,7 +272,7 @@ class Executor:
             self._node_states.rollout_errors.pop(write.pool, None)
             self._node_states.rollout_retries.pop(write.pool, None)
             self._pace.written(write.pool, stored, write.status, now)
-            self._events.rollout_written(write, before, rollout.metadata.resource_version)
+            self._events.rollouts.written(write, before, rollout.metadata.resource_version)
         finally:
             self._node_states.writing_rollouts.discard(write.pool)
             self._tracker.mark_pool(write.pool)
@@ -285,5 +285,5 @@ class Executor:
             return
         why = log_failure(error, effect="write of a Rollout", pool=write.pool)
         states.rollout_errors[write.pool] = why
-        self._events.rollout_failed(write, why)
+        self._events.rollouts.failed(write, why)
         await self._clock.sleep(retries.next_pause())

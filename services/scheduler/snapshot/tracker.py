@@ -13,6 +13,7 @@ from libs.contracts.subjects import State
 from libs.policy.artefacts import CONFIG_MAP, NO_ARTEFACTS, Artefacts, parse_artefacts
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.runtime.subscriptions import join_subscriptions
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates
 from services.scheduler.pod_cache import FollowedNodes
@@ -71,7 +72,7 @@ class SnapshotTracker:
     def subscribe(self) -> Callable[[], None]:
         """Track changes until the returned function is called."""
         informers = self._informers
-        subscriptions = [
+        subscriptions = (
             informers.nodes.cache.on_change(self._node_changed),
             informers.driver_pods.cache.on_change(self._pod_changed),
             informers.other_pods.cache.on_change(self._pod_changed),
@@ -83,14 +84,9 @@ class SnapshotTracker:
             informers.gpu_clusters.cache.on_change(self._policy_changed),
             self._reports.on_change(self._report_changed),
             self._heartbeats.on_change(lambda _before, beat: self.mark_node(beat.node)),
-        ]
+        )
         self._dirty.update(node.metadata.name for node in informers.nodes)
-
-        def end() -> None:
-            for unsubscribe in subscriptions:
-                unsubscribe()
-
-        return end
+        return join_subscriptions(*subscriptions)
 
     # Marks.
 

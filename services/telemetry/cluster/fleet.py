@@ -23,6 +23,8 @@ SILENT_AFTER: Final = 100.0
 
 
 class LastBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is kept of a node's newest batch."""
+
     node_uid: str
     driver_version: str
     at: float
@@ -58,6 +60,8 @@ class _XidCount(msgspec.Struct):
 
 
 class BatchCache:
+    """The newest batch of each node that sends, and the count of its XIDs."""
+
     def __init__(self) -> None:
         self._batches: dict[str, LastBatch] = {}
         self._counts: dict[str, _XidCount] = {}
@@ -78,6 +82,7 @@ class BatchCache:
         return self._counts.setdefault(batch.node, _XidCount()).add(batch)
 
     def forget(self, node: str) -> None:
+        """Drop what is known of a node that is deleted: one of the same name begins anew."""
         self._batches.pop(node, None)
         self._counts.pop(node, None)
 
@@ -134,6 +139,8 @@ class NodeTelemetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolTelemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of a pool that have a telemetry agent, by what they send, and their totals."""
+
     measured: int
     waiting: int
     silent: int
@@ -156,6 +163,7 @@ class FleetTelemetry:
 
     @property
     def refused_samples(self) -> int:
+        """The samples that were left out, because they cannot be true."""
         return self._batches.refused
 
     def add(self, batch: Batch) -> bool:
@@ -215,6 +223,7 @@ class FleetTelemetry:
                 yield name, last
 
     def _exists(self, name: str, uid: str) -> bool:
+        """Whether there is a Node with this uid; batches of an earlier one say nothing."""
         node = self._nodes.get(name)
         return node is not None and node.metadata.uid == uid
 

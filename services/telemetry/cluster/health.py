@@ -51,6 +51,10 @@ def read_verdict(report: Report | None) -> Health | None:
 
 
 def _is_proper(gpu: GpuHealth) -> bool:
+    """Whether a verdict can be true.
+
+    A part that is not refuses the report as a whole: the other parts are of the same agent.
+    """
     return (
         forms.has_form(gpu.uuid, forms.UUID)
         and forms.has_form(gpu.pci, forms.PCI)
@@ -91,6 +95,7 @@ class FleetHealth:
                 yield node, health
 
     def forget(self, node: str) -> None:
+        """Let a node that is deleted have no events counted against one of the same name."""
         self._published.pop(node, None)
 
     def _exists(self, name: str, uid: str) -> bool:
@@ -98,6 +103,7 @@ class FleetHealth:
         return node is not None and node.metadata.uid == uid
 
     def _on_report(self, subject: State, before: Report | None, after: Report | None) -> None:
+        """Tell what changed since the report before; the first reading has been told already."""
         # What the stream held at the start has been told before.
         is_first_reading = math.isinf(self._reports.age)
         if subject.kind != StateKind.HEALTH or after is None or is_first_reading:
@@ -131,6 +137,7 @@ class FleetHealth:
         )
 
     def _may_publish(self, node: str) -> bool:
+        """Whether a node may tell one more event: a lying agent must not fill the history."""
         now, times = self._clock.monotonic(), self._published.setdefault(node, deque())
         while times and now - times[0] >= WINDOW:
             times.popleft()
@@ -162,6 +169,7 @@ def _changes(
 
 
 def _clean(text: str) -> str:
+    """Return a text for an event: on one line, and no longer than people read."""
     return printable(text, "")[:MAX_TEXT]
 
 

@@ -17,6 +17,8 @@ from services.telemetry.cluster.totals import GpuTotals
 
 
 class _Family(msgspec.Struct, frozen=True):
+    """A metric of the totals, under one name for nodes and another for pools."""
+
     name: str
     help: str
     of: Callable[[GpuTotals], float | None]
@@ -129,6 +131,7 @@ def _pool_metrics(pools: dict[str, PoolTelemetry]) -> Iterator[Metric]:
 
 
 def _totals_metrics(kind: str, prefix: str, totals: dict[str, GpuTotals]) -> Iterator[Metric]:
+    """Yield the families of totals; a value that was not measured has no series."""
     for family in _FAMILIES:
         gauge = GaugeMetricFamily(
             f"sluice_{kind}_{family.name}", prefix + family.help, labels=[kind]

@@ -14,16 +14,11 @@ from libs.contracts.gpu_forms import MAX_NAME, PCI, UUID, VERSION, has_form
 from libs.contracts.telemetry import Batch, GpuSample, InstanceSample
 from libs.health.node import MAX_GPUS
 from services.telemetry.exposition import HostnameLabel, NodeSamples, render, rows
-from services.telemetry.field import NumberField
 from services.telemetry.fields import FIELDS
-from services.telemetry.metric_list import DEFAULT_LIST, Metric, MetricList
+from services.telemetry.metric_list import DEFAULT_LIST, MetricList, as_described
 
 ALL_FIELDS: Final = MetricList(
-    metrics=tuple(
-        Metric(field=field, type=field.type, help=field.help)
-        for field in FIELDS.values()
-        if isinstance(field, NumberField)
-    ),
+    metrics=as_described(FIELDS.values()),
     labels=DEFAULT_LIST.labels,
 )
 MAX_INSTANCES: Final = 32
@@ -42,6 +37,7 @@ class ProperSamples(msgspec.Struct, frozen=True, gc=False):
 
 
 def proper_samples(batch: Batch) -> ProperSamples:
+    """Return what of a batch may be on the page: a lie about one GPU costs that GPU alone."""
     found: dict[str, GpuSample] = {}
     refused = 0
     for sample in batch.gpus:
@@ -57,11 +53,13 @@ def proper_samples(batch: Batch) -> ProperSamples:
 
 
 def fleet_page(nodes: Iterable[NodeSamples], *, hostname_label: HostnameLabel) -> bytes:
+    """Return the page of these nodes, without pods: only their own agents ask the kubelet."""
     found = rows(nodes, ALL_FIELDS, hostname_label=hostname_label, pods={})
     return render(ALL_FIELDS.metrics, list(found))
 
 
 def _is_proper(sample: GpuSample) -> bool:
+    """Whether what names a sample can be true; numbers are left out one by one when rendered."""
     return bool(
         UUID.fullmatch(sample.uuid)
         and has_form(sample.pci, PCI)

@@ -4,10 +4,7 @@ It writes nothing but events, whose ids are the same in all replicas, so any num
 each exports the whole fleet.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any
-
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.bus.events import EventPublisher
 from libs.bus.port import Bus, BusRetry
@@ -17,17 +14,15 @@ from libs.bus.telemetry import MOST_BATCHES, TelemetryCollector
 from libs.contracts.telemetry import Batch
 from libs.kube.requests import Transport
 from libs.runtime.env import Env
-from libs.runtime.http import HttpServer, HttpSettings, Page
-from libs.runtime.logs import logger
+from libs.runtime.http import HttpSettings, Page, serve_pages
 from libs.runtime.service import Service
 from services.fleet_role import FleetSettings, FollowedFleet
 from services.telemetry.cluster.fleet import NODES, SELECTOR, FleetTelemetry, Node
 from services.telemetry.cluster.health import FleetHealth, HealthCollector
 from services.telemetry.cluster.metrics import FleetCollector
 from services.telemetry.cluster.page import fleet_page
+from services.telemetry.exporter import Pages, metrics
 from services.telemetry.exposition import HOSTNAME_LABEL, HostnameLabel
-
-_log = logger()
 
 
 class TelemetryClusterSettings(FleetSettings, frozen=True, kw_only=True):
@@ -46,7 +41,7 @@ async def run(
     bus: Bus,
     env: Env,
     service: Service,
-) -> Mapping[str, Callable[[], Page]]:
+) -> Pages:
     """Start the role; return the pages for dashboards."""
     followed = FollowedFleet(kube, NODES, manager=MANAGER, labels=SELECTOR, env=env)
     nodes = followed.nodes
@@ -60,6 +55,7 @@ async def run(
             collector.forget(batch.node)
 
     def forget_deleted(before: Node | None, after: Node | None) -> None:
+        """Forget a node that is gone, or has come back as another of the same name."""
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             fleet.forget(before.metadata.name)
             health.forget(before.metadata.name)
@@ -83,7 +79,7 @@ async def run(
 
     def metrics_page() -> Page:
         page = fleet_page(fleet.samples(), hostname_label=settings.hostname_label)
-        return Page(page, content_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return metrics(page)
 
     return {"/metrics": metrics_page}
 
@@ -93,6 +89,4 @@ async def run_and_export(
 ) -> None:
     """Start the role, and serve its pages over HTTP."""
     pages = await run(settings, service=service, **ports)
-    exporter = await service.enter("exporter", HttpServer(settings.exporter, pages))
-    host, port = exporter.address
-    _log.info("exporter started", host=host, port=port)
+    await serve_pages(service, "exporter", settings.exporter, pages)

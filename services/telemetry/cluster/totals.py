@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from libs.contracts.telemetry import GpuSample
+from services.telemetry.field import memory_mib
 
 N = TypeVar("N", int, float)
 
@@ -16,6 +17,8 @@ MIB: Final = 1024 * 1024
 
 
 class GpuTotals(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Sums over GPUs; those of a pool are the sums of its nodes'."""
+
     gpus: int = 0
     mute: int = 0
     """GPUs that exist and of which nothing could be read."""
@@ -33,6 +36,7 @@ class GpuTotals(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def utilization(self) -> float | None:
+        """The mean of the known utilizations; None where none is known, which is no idle GPU."""
         return self.busy / self.busy_of if self.busy_of else None
 
 
@@ -54,33 +58,22 @@ def sum_totals(parts: Iterable[GpuTotals]) -> GpuTotals:
     )
 
 
-_KNOWN_UNREAD: Final = frozenset(
-    ("uuid", "index", "pci", "xid", "pod_uid", "minor", "model", "instances")
-)
-"""Fields that are known of a GPU even if it does not answer."""
-_READ: Final = tuple(name for name in GpuSample.__struct_fields__ if name not in _KNOWN_UNREAD)
-
-
 def _gpu_totals(sample: GpuSample) -> GpuTotals:
     busy = sample.gpu_utilization
-    used, free = sample.framebuffer_used_mib, sample.framebuffer_free_mib
-    if used is None or free is None:
-        memory_used = memory = None
-    else:
-        memory_used = used * MIB
-        memory = (used + free + (sample.framebuffer_reserved_mib or 0)) * MIB
+    used, memory = sample.framebuffer_used_mib, memory_mib(sample)
     return GpuTotals(
         gpus=1,
-        mute=all(getattr(sample, name) is None for name in _READ),
+        mute=not sample.is_measured,
         busy=0.0 if busy is None else busy / 100,
         busy_of=busy is not None,
-        memory_used=memory_used,
-        memory=memory,
+        memory_used=None if used is None or memory is None else used * MIB,
+        memory=None if memory is None else memory * MIB,
         power=sample.power_w,
         hottest=sample.temperature_c,
     )
 
 
 def _sum(values: Iterable[N | None]) -> N | None:
+    """Return the sum of what is known; None of nothing, because 0 would look measured."""
     known = [value for value in values if value is not None]
     return sum(known[1:], start=known[0]) if known else None

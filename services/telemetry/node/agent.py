@@ -4,27 +4,23 @@ It changes nothing on the machine, and holds the driver only while no command fo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from libs.bus.agent import Agent, AgentSettings
-from libs.bus.journal import Journal
-from libs.bus.port import Bus
+from libs.bus.agent import AgentSettings
 from libs.bus.telemetry import TelemetrySender
 from libs.contracts.commands import CommandKind
 from libs.contracts.facts import Gpu
-from libs.host import system
 from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Machine
 from libs.host.podresources.assignments import PodsByGpu
 from libs.runtime.clock import Clock
-from libs.runtime.env import Env
-from libs.runtime.http import HttpServer, HttpSettings, Page
-from libs.runtime.logs import logger
+from libs.runtime.http import HttpSettings, Page, serve_pages
 from libs.runtime.service import Service
+from services.agent_frame import Given
 from services.health_file import HealthFile
+from services.telemetry.exporter import Pages, metrics
 from services.telemetry.exposition import HOSTNAME_LABEL, HostnameLabel, NodeSamples, render, rows
 from services.telemetry.metric_list import MetricList
 from services.telemetry.node.health import HealthReporter
@@ -32,8 +28,6 @@ from services.telemetry.node.metric_file import MetricFile
 from services.telemetry.node.pods import PodFollower, connected_kubelet
 from services.telemetry.node.publisher import SweepPublisher
 from services.telemetry.node.sampler import Sampler, Sweep, TelemetryMetrics
-
-_log = logger()
 
 
 class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
@@ -54,55 +48,38 @@ class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
 
 _INDEX: Final = b'<html><body><a href="/metrics">Metrics of this node\'s GPUs</a></body></html>\n'
 
-Pages = Mapping[str, Callable[[], Page]]
 
-
-async def run(
-    settings: TelemetrySettings,
-    *,
-    bus: Bus,
-    host: Machine,
-    journal: Journal,
-    env: Env,
-    service: Service,
-) -> Pages:
+async def run(settings: TelemetrySettings, given: Given) -> Pages:
     """Start the agent for one boot of the machine; return the pages for dashboards."""
-    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
-    node_uid = settings.resolve_node_uid()
-    hold, metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
+    host, env, service = given.host, given.env, given.service
+    boot = await given.boot(settings)
+    hold, own_metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
 
     async def judge(sweep: Sweep | None, xids: Mapping[str, tuple[int, ...]]) -> None:
+        """Let a sweep be judged; one that read nothing says why."""
         if sweep is None:
             await health.add(None, (), hold.problem, xids)
         else:
             await health.add(sweep.gpus, sweep.samples, None, xids)
 
-    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=metrics, on_sweep=judge)
-    sender = TelemetrySender(bus=bus, env=env, node_uid=node_uid, boot_id=boot_id)
+    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=own_metrics, on_sweep=judge)
+    sender = TelemetrySender(bus=given.bus, env=env, node_uid=boot.node_uid, boot_id=boot.boot_id)
     publisher = SweepPublisher(
         sampler=sampler,
         sender=sender,
         clock=env.clock,
-        metrics=metrics,
+        metrics=own_metrics,
         sample_interval=settings.sample_interval,
         report_interval=settings.report_interval,
     )
     listed = MetricFile(
         settings.metric_list, offload=host.offload, clock=env.clock, metrics=env.metrics
     )
-    agent = Agent(
-        bus=bus,
-        env=env,
-        journal=journal,
-        node_uid=node_uid,
-        boot_id=boot_id,
-        handlers={CommandKind.QUIESCE: publisher.quiesce, CommandKind.IDLE: publisher.idle},
-        checks={},
-    )
+    agent = boot.agent({CommandKind.QUIESCE: publisher.quiesce, CommandKind.IDLE: publisher.idle})
     health = HealthReporter(
         machine=host,
         file=HealthFile.beside_journal(settings.state_dir),
-        boot_id=boot_id,
+        boot_id=boot.boot_id,
         clock=env.clock,
         report=agent.reporter.report,
     )
@@ -118,7 +95,7 @@ async def run(
     def metrics_page() -> Page:
         sweep = sampler.current
         text = sweep and _render(sweep, settings, listed.current, pods(sweep.gpus))
-        return Page(text or b"", content_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return metrics(text or b"")
 
     return {
         "/": lambda: Page(_INDEX, content_type="text/html; charset=utf-8"),
@@ -143,6 +120,7 @@ async def _follow_pods(
 def _render(
     sweep: Sweep, settings: TelemetrySettings, listed: MetricList, pods: PodsByGpu
 ) -> bytes:
+    """Return the page of one sweep, with the containers that have its GPUs now."""
     samples = NodeSamples(
         node=settings.node,
         driver_version=sweep.driver_version,
@@ -159,9 +137,7 @@ def _render(
     return render(listed.metrics, list(found))
 
 
-async def run_and_export(settings: TelemetrySettings, /, *, service: Service, **ports: Any) -> None:
+async def run_and_export(settings: TelemetrySettings, given: Given) -> None:
     """Start the agent, and serve its pages over HTTP."""
-    pages = await run(settings, service=service, **ports)
-    exporter = await service.enter("exporter", HttpServer(settings.exporter, pages))
-    host, port = exporter.address
-    _log.info("exporter started", host=host, port=port)
+    pages = await run(settings, given)
+    await serve_pages(given.service, "exporter", settings.exporter, pages)

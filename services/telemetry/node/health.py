@@ -12,14 +12,21 @@ from libs.contracts.gpus import GpuProblem
 from libs.contracts.health import Health
 from libs.contracts.telemetry import GpuSample
 from libs.health.node import Records, Sweep, after_sweep, node_health, with_xids_of
-from libs.health.record import Moment, durable, resumed
-from libs.host import modules
+from libs.health.record import durable, resumed
 from libs.host.gpus.errors import by_uuid
 from libs.host.kernel_log import SwitchError
 from libs.host.machine import Machine
-from libs.host.tree import Unreadable
 from libs.runtime.clock import Clock
-from services.health_file import BEAT_EVERY, OFFERING, HealthFile, Kept, logged_until
+from services.health_file import (
+    BEAT_EVERY,
+    OFFERING,
+    DriverLoad,
+    HealthFile,
+    Kept,
+    driver_loaded_at,
+    logged_until,
+    moment,
+)
 
 
 class HealthReporter:
@@ -42,14 +49,14 @@ class HealthReporter:
         self._records: Records = ()
         self._written: Kept | None = None
         self._marked_at = 0.0
-        self._loaded_at = 0.0
+        self._load = DriverLoad()
         self._reported: Health | None = None
 
     async def open(self) -> None:
         """Read what an earlier process of this boot knew."""
         kept, others = await self._machine.offload.run(self._read_kept)
-        at = self._moment()
-        self._loaded_at = kept.loaded_at
+        at = moment(self._clock)
+        self._load.at = kept.loaded_at
         records = tuple(resumed(record, at) for record in kept.gpus)
         for other in others:
             records = with_xids_of(records, tuple(resumed(record, at) for record in other.gpus))
@@ -83,10 +90,9 @@ class HealthReporter:
             problem=problem,
             xids=by_uuid(xids, ((each.pci, each.uuid) for each in (*self._records, *(gpus or ())))),
             switch_error=max(fatal, default=None),
-            reloaded=bool(loaded_at and self._loaded_at and loaded_at != self._loaded_at),
+            reloaded=self._load.see(loaded_at),
         )
-        self._loaded_at = loaded_at or self._loaded_at
-        self._records = after_sweep(self._records, sweep, self._moment())
+        self._records = after_sweep(self._records, sweep, moment(self._clock))
         await self._keep()
         health = node_health(self._records)
         if health != self._reported and (health.gpus or self._reported):
@@ -97,7 +103,7 @@ class HealthReporter:
         """Write what changed, and mark the file for those who read it."""
         now = self._clock.monotonic()
         kept = Kept(
-            loaded_at=self._loaded_at,
+            loaded_at=self._load.at,
             gpus=tuple(map(durable, self._records)),
             logged_until=self._machine.gpus.logged_until,
         )
@@ -113,13 +119,4 @@ class HealthReporter:
         self._marked_at = now
 
     def _read_machine(self) -> tuple[float, tuple[SwitchError, ...]]:
-        return self._read_load(), self._machine.gpus.switch_errors()
-
-    def _read_load(self) -> float:
-        try:
-            return modules.driver_loaded_at(self._machine.tree)
-        except Unreadable:
-            return 0.0
-
-    def _moment(self) -> Moment:
-        return Moment(now=self._clock.now(), monotonic=self._clock.monotonic())
+        return driver_loaded_at(self._machine.tree), self._machine.gpus.switch_errors()

@@ -41,6 +41,7 @@ class MetricFile:
             await self._clock.sleep(READ_INTERVAL)
 
     async def read(self) -> None:
+        """Read the file once; what cannot be read leaves the list as it is."""
         if not self._path:
             return
         try:
@@ -61,6 +62,10 @@ class MetricFile:
         return data.decode(errors="replace")
 
     def _use(self, text: str) -> None:
+        """Take a list that was read, or the default list where it has no metric.
+
+        An empty page would look like a node without GPUs.
+        """
         parsed = parse_list(text)
         for problem in parsed.problems[:_MAX_LOGGED]:
             _log.error(

@@ -33,6 +33,8 @@ async def connected_kubelet(socket: str, offload: Offload) -> AsyncGenerator[Pod
 
 
 class PodFollower:
+    """Asks the kubelet at an interval, beside the sweeps: a kubelet that hangs delays no sample."""
+
     def __init__(
         self, list_devices: Callable[[], DeviceList], *, offload: Offload, clock: Clock
     ) -> None:

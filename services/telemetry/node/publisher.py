@@ -4,8 +4,8 @@ from typing import Final
 
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.telemetry import TelemetrySender
-from libs.host.gpus.port import GpusUnavailable
 from libs.runtime.clock import Clock
+from services.gpu_holders import let_go
 from services.telemetry.node.sampler import Sampler, Sweep, TelemetryMetrics
 
 RETRY_INTERVAL: Final = 5.0
@@ -50,13 +50,7 @@ class SweepPublisher:
 
     async def quiesce(self, _op: Op) -> OpDone | OpFailed:
         """Release the GPUs, and send an empty batch at once."""
-        try:
-            await self._sampler.release()
-        except GpusUnavailable as error:
-            return OpFailed("devices-open", str(error))
-        finally:
-            await self._send()
-        return OpDone()
+        return await let_go(self._sampler.release(), self._send)
 
     async def idle(self, _op: Op) -> OpDone:
         """Sample again, and send the sweep at once."""
@@ -66,10 +60,12 @@ class SweepPublisher:
 
     @property
     def _interval(self) -> float:
+        """Seconds between sweeps: longer while none measures, as each may start NVML's process."""
         is_measured = self._sampler.current is not None
         return self._sample_interval if is_measured else max(self._sample_interval, RETRY_INTERVAL)
 
     def _is_due(self) -> bool:
+        """Whether to send: the interval is over, or something changed that is waited for."""
         if self._sent_at is None:
             return True
         # The nearest sweep, not the next one.

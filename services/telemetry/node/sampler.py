@@ -67,6 +67,8 @@ than NVML has to answer one, and than it takes until such a GPU is hung."""
 
 
 class _SweepResult(msgspec.Struct, frozen=True):
+    """What a sweep brought back from its thread."""
+
     sweep: Sweep | None = None
     errors: Mapping[str, tuple[int, ...]] = {}
     """The driver reports each XID once: they count even if the sweep failed afterwards."""
@@ -77,6 +79,8 @@ SweepWatcher = Callable[[Sweep | None, Mapping[str, tuple[int, ...]]], Awaitable
 
 
 class Sampler:
+    """Sweeps over the GPUs on demand, and keeps the last sweep for those who show it."""
+
     def __init__(
         self,
         *,
@@ -124,6 +128,7 @@ class Sampler:
         return age if age > STALE_AFTER else 0.0
 
     async def sweep(self) -> None:
+        """Measure all GPUs once, and let the sweep be judged; sweeps never overlap."""
         async with self._lock:
             result = await self._machine.offload.run(self._measure)
             self._xids.add(result.errors)
@@ -151,10 +156,12 @@ class Sampler:
         await self.sweep()
 
     async def resume(self) -> None:
+        """Open the GPUs again, and sweep at once: dashboards have had a gap since the release."""
         self._hold.resume()
         await self.sweep()
 
     def _measure(self) -> _SweepResult:
+        """Sweep, on a thread, since NVML may hang; XIDs count even if the sweep fails."""
         library = self._hold.acquire()
         gpus = self._hold.gpus
         errors = gpus.errors()

@@ -6,26 +6,22 @@ only the names of the GPUs that the driver listed.
 """
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
-from libs.bus.agent import Agent, AgentSettings
+from libs.bus.agent import AgentSettings
 from libs.bus.commands.executor import Op, OpDone, OpFailed
-from libs.bus.journal import Journal
-from libs.bus.port import Bus
 from libs.contracts.commands import Command, CommandKind, Order, Validate
 from libs.contracts.events import EvidenceEvent
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.reports import Evidence
-from libs.host import system
 from libs.host.cuda.processes import CudaProcesses
-from libs.host.machine import Machine
 from libs.host.podresources.client import SOCKET, PodResources
 from libs.host.tree import Tree
 from libs.policy.kinds.mig import MigStrategy
-from libs.runtime.env import Env
-from libs.runtime.http import HttpServer, HttpSettings
+from libs.runtime.http import HttpSettings, serve_pages
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.agent_frame import Boot, Given
 from services.validator.node.node_status import NodeStatus
 from services.validator.node.obstacle_watch import ObstacleWatch
 from services.validator.node.probe import STEPS
@@ -60,30 +56,19 @@ class ValidatorAgent:
     def __init__(
         self,
         validator: Validator,
-        *,
-        bus: Bus,
-        env: Env,
-        journal: Journal,
-        node_uid: str,
-        boot_id: str,
-        machine: Machine,
+        boot: Boot,
     ) -> None:
+        given, machine = boot.given, boot.given.host
         self._validator = validator
-        self._clock = env.clock
+        self._clock = given.env.clock
         self._unpublished: dict[Order, Evidence] = {}
         self._alone = asyncio.Lock()
-        self._agent = Agent(
-            bus=bus,
-            env=env,
-            journal=journal,
-            node_uid=node_uid,
-            boot_id=boot_id,
-            handlers={
+        self._agent = boot.agent(
+            {
                 CommandKind.QUIESCE: self._quiesce,
                 CommandKind.IDLE: _do_nothing,
                 CommandKind.VALIDATE: self._validate,
-            },
-            checks={},
+            }
         )
         self._agent.commands.on_entry(self._publish_evidence)
         self._recovery = Recovery(
@@ -93,23 +78,23 @@ class ValidatorAgent:
             commands=self._agent.commands,
             names=lambda request: Command.of(
                 request,
-                node=bus.identity.node,
-                node_uid=node_uid,
-                boot_id=boot_id,
+                node=given.bus.identity.node,
+                node_uid=boot.node_uid,
+                boot_id=boot.boot_id,
                 epoch=0,
                 order=Order(0, 0),
                 deadline=0.0,
             ),
-            clock=env.clock,
+            clock=self._clock,
             report=self._agent.reporter.report,
             alone=self._alone,
         )
         self._obstacles = ObstacleWatch(
             machine=machine,
             reporter=self._agent.reporter,
-            node_uid=node_uid,
-            boot_id=boot_id,
-            clock=env.clock,
+            node_uid=boot.node_uid,
+            boot_id=boot.boot_id,
+            clock=self._clock,
         )
 
     async def start(self, service: Service) -> None:
@@ -132,7 +117,7 @@ class ValidatorAgent:
         return OpDone()
 
     async def _prove(self, run: Run, request: Validate) -> Evidence:
-        with self._obstacles.paused():
+        with self._obstacles.pauses.hold():
             evidence = await self._validator.validate(run, request)
             self._obstacles.validated(evidence)
         return evidence
@@ -184,46 +169,29 @@ def make_cuda(settings: ValidatorSettings, tree: Tree) -> CudaProcesses:
     return CudaProcesses(tree, library=settings.cuda_library, driver_root=settings.driver_root)
 
 
-async def run(settings: ValidatorSettings, **ports: Any) -> None:
+async def run(settings: ValidatorSettings, given: Given) -> None:
     """Start the agent for one boot of the machine, without a page."""
-    await _start(settings, **ports)
+    await _start(settings, given)
 
 
-async def _start(
-    settings: ValidatorSettings,
-    *,
-    bus: Bus,
-    host: Machine,
-    journal: Journal,
-    env: Env,
-    service: Service,
-) -> NodeStatus:
+async def _start(settings: ValidatorSettings, given: Given) -> NodeStatus:
     """Start the agent for one boot of the machine; return the metrics of the node's state."""
+    host, env, service = given.host, given.env, given.service
     if host.cuda is None:
         raise RuntimeError("the validator was started on a machine without CUDA")
-    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
-    node_uid = settings.resolve_node_uid()
+    boot = await given.boot(settings)
     validator = Validator(
         machine=host,
         cuda=host.cuda,
         kubelet=host.devices or PodResources(settings.pod_resources),
-        node_uid=node_uid,
-        boot_id=boot_id,
+        node_uid=boot.node_uid,
+        boot_id=boot.boot_id,
         clock=env.clock,
         driver_root=settings.driver_root,
         with_toolkit=settings.toolkit,
         mig_strategy=settings.mig_strategy,
     )
-    agent = ValidatorAgent(
-        validator,
-        bus=bus,
-        env=env,
-        journal=journal,
-        node_uid=node_uid,
-        boot_id=boot_id,
-        machine=host,
-    )
-    await agent.start(service)
+    await ValidatorAgent(validator, boot).start(service)
     status = NodeStatus(
         machine=host,
         node=settings.node,
@@ -235,13 +203,12 @@ async def _start(
     return status
 
 
-async def run_and_export(settings: ValidatorSettings, /, *, service: Service, **ports: Any) -> None:
+async def run_and_export(settings: ValidatorSettings, given: Given) -> None:
     """Start the agent, and serve the metrics of the node's state if they are wanted."""
-    status = await _start(settings, service=service, **ports)
+    status = await _start(settings, given)
     if settings.export_node_status:
-        server = HttpServer(settings.node_status, {"/metrics": status.page})
-        host, port = (await service.enter("node status page", server)).address
-        _log.info("node status page started", host=host, port=port)
+        pages = {"/metrics": status.page}
+        await serve_pages(given.service, "node status page", settings.node_status, pages)
 
 
 async def _do_nothing(_op: Op) -> OpDone:

@@ -3,8 +3,6 @@
 Such evidence has no token, so it ends no operation; it is for people, metrics and conditions.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Final
 
 from libs.bus.reporter import Reporter
@@ -12,6 +10,7 @@ from libs.contracts.reports import Evidence, ValidationStep
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
+from libs.runtime.pauses import Pauses
 from services.validator.node.driver_check import probe_obstacle
 from services.validator.node.probe import Probe
 
@@ -38,16 +37,8 @@ class ObstacleWatch:
         self._clock = clock
         self._last: Evidence | None = None
         """The last evidence of this process, asked for or not."""
-        self._pauses = 0
-
-    @contextmanager
-    def paused(self) -> Generator[None]:
-        """Report nothing until the end: a validation goes on."""
-        self._pauses += 1
-        try:
-            yield
-        finally:
-            self._pauses -= 1
+        self.pauses = Pauses()
+        """Nothing is reported while a validation goes on, which judges the same things."""
 
     def validated(self, evidence: Evidence) -> None:
         """Take note of evidence that was asked for."""
@@ -60,11 +51,11 @@ class ObstacleWatch:
 
     async def look(self) -> None:
         """Report what is wrong, unless the last evidence says it, or a validation is going on."""
-        if self._pauses:
+        if self.pauses:
             return
         tree = self._machine.tree
         probe = await self._machine.offload.run(lambda: _probe(tree))
-        if probe is None or self._pauses or self._is_reported(probe):
+        if probe is None or self.pauses or self._is_reported(probe):
             return
         self._last = self._evidence(probe)
         self._reporter.report(self._last)

@@ -29,6 +29,7 @@ NO_DIGEST: Final = "none"
 """The digest of a part that was not validated."""
 
 TRIES: Final = 6
+"""Tries until a problem counts: half a minute, in which a driver that has just started settles."""
 RETRY_INTERVAL: Final = 5.0
 """Seconds between two tries: GPUs come up one after another."""
 ASK_INTERVAL: Final = 1.0

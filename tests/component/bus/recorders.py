@@ -11,11 +11,15 @@ class RecordingFollower:
         """`began`, `began anew`, `caught up`, `lost`, and of each message its sequence and data."""
         self.messages: list[StoredMessage] = []
 
+    @property
+    def data(self) -> list[bytes]:
+        return [each.data for each in self.messages]
+
     def began(self, recreated: bool, /) -> None:
         self.calls.append("began anew" if recreated else "began")
 
     def received(self, message: StoredMessage) -> None:
-        self.calls.append(f"{message.sequence} {message.data.decode()}")
+        self.calls.append(f"{message.sequence} {message.data.decode(errors='replace')}")
         self.messages.append(message)
 
     def caught_up(self) -> None:

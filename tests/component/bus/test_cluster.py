@@ -12,7 +12,8 @@ import pytest
 
 from libs.bus.connections import NODES, SHARES, ConnectionMonitor
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.port import BusUnavailable, FromSequence, StoredMessage
+from libs.bus.port import BusUnavailable, FromSequence
+from libs.bus.read_stream import read_stream
 from libs.bus.server_config import ServerCluster, Tls, server_config
 from libs.bus.streams import streams_with
 from libs.contracts import subjects
@@ -23,6 +24,7 @@ from libs.testing.nats import NatsServer
 from libs.testing.nats_cluster import NatsCluster, nats_cluster
 from libs.testing.sign_in import TokenSignIn
 from libs.testing.simulation import make_env
+from tests.component.bus.recorders import RecordingFollower
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)
@@ -105,22 +107,6 @@ async def persistently(call: Callable[[], Awaitable[T]]) -> T:
     return results[0]
 
 
-class Reader:
-    """Collects what a follower receives."""
-
-    def __init__(self) -> None:
-        self.received_data: list[bytes] = []
-
-    def began(self, recreated: bool, /) -> None: ...
-
-    def received(self, message: StoredMessage) -> None:
-        self.received_data.append(message.data)
-
-    def caught_up(self) -> None: ...
-
-    def lost(self) -> None: ...
-
-
 async def cluster_of(bus: NatsBus, stream: str) -> dict[str, Any]:
     answer = await bus.request(subjects.js_api("STREAM", "INFO", stream), b"")
     info = msgspec.json.decode(answer)
@@ -156,7 +142,7 @@ class Fleet:
         self._scheduler = scheduler
         self._agents = agents
         self.events: list[bytes] = []
-        self.followed = Reader()
+        self.followed = RecordingFollower()
         self._stored: dict[tuple[str, str], bytes] = {}
 
     async def work(self, mark: str) -> None:
@@ -194,7 +180,7 @@ class Fleet:
             return stored is not None and stored.data == data
 
         await eventually(reads_command, within=PATIENCE)
-        await eventually(lambda: data in self.followed.received_data, within=PATIENCE)
+        await eventually(lambda: data in self.followed.data, within=PATIENCE)
 
 
 @pytest.mark.dear("one real server becomes three, and two of them die")
@@ -236,13 +222,10 @@ async def test_reports_commands_events_and_sign_ins_go_on_without_a_server(
         await fleet.work(f"with {leader} again, {number}")
 
     assert len(lost) == 2, "the second leader's loss needs the first server's copy"
-    stored = Reader()
     events = subjects.cluster_pattern(subjects.Event, "default")
-    reading = await scheduler.follow(EVENTS, events, stored, start=FromSequence())
-    await eventually(lambda: len(stored.received_data) >= len(fleet.events))
-    for subscription in (following, reading):
-        await subscription.close()
-    assert stored.received_data == fleet.events
+    stored = await read_stream(scheduler, EVENTS, events, start=FromSequence())
+    await following.close()
+    assert [each.data for each in stored] == fleet.events
     assert world.sign_in.unreadable == []
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import random
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -83,39 +83,50 @@ class TokenFile:
         self.path.unlink()
 
 
-@pytest.fixture
-def token(tmp_path: Path) -> TokenFile:
-    return TokenFile(tmp_path / "token")
-
-
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pauses, "SIGN_IN_RETURNS", 0.0)
 
 
+class Client:
+    """An agent with a token, which does not wait between its tries."""
+
+    def __init__(self, token: TokenFile) -> None:
+        self.token = token
+        self.clock = MovedClock()
+        self.impatient = Impatient()
+
+    def connect(self, url: str, *, wait: float = 10.0) -> AbstractAsyncContextManager[NatsBus]:
+        return connect(
+            url=url,
+            identity=AGENT,
+            env=make_env(random=self.impatient, clock=self.clock),
+            credentials=Credentials(token_file=str(self.token.path)),
+            wait=wait,
+        )
+
+    @asynccontextmanager
+    async def on(self, server: FakeServer | NatsServer) -> AsyncGenerator[NatsBus]:
+        """Connect, with a guard that must not end."""
+        async with self.connect(server.url) as bus:
+            guard = asyncio.create_task(bus.guard())
+            try:
+                yield bus
+                assert not guard.done()
+            finally:
+                guard.cancel()
+                await asyncio.gather(guard, return_exceptions=True)
+
+    @asynccontextmanager
+    async def session(self, server: FakeServer) -> AsyncGenerator[tuple[FakeServer, NatsBus]]:
+        """Run a server, and connect to it."""
+        async with running(server), self.on(server) as bus:
+            yield server, bus
+
+
 @pytest.fixture
-def impatient() -> Impatient:
-    return Impatient()
-
-
-@asynccontextmanager
-async def connected(
-    url: str, token: TokenFile, chance: random.Random, *, clock: SystemClock | None = None
-) -> AsyncGenerator[NatsBus]:
-    """A connection of an agent with the token, and its guard."""
-    async with connect(
-        url=url,
-        identity=AGENT,
-        env=make_env(random=chance, clock=clock),
-        credentials=Credentials(token_file=str(token.path)),
-    ) as bus:
-        guard = asyncio.create_task(bus.guard())
-        try:
-            yield bus
-            assert not guard.done()
-        finally:
-            guard.cancel()
-            await asyncio.gather(guard, return_exceptions=True)
+def client(tmp_path: Path) -> Client:
+    return Client(TokenFile(tmp_path / "token"))
 
 
 def warnings(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
@@ -124,40 +135,24 @@ def warnings(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
     return [message for message in messages if words in message]
 
 
-async def test_pings_during_the_first_sign_in_are_answered(
-    token: TokenFile, impatient: Impatient
-) -> None:
-    async with (
-        running(FakeServer(ACCEPT, pings=3)) as server,
-        connected(server.url, token, impatient) as bus,
-    ):
+async def test_pings_during_the_first_sign_in_are_answered(client: Client) -> None:
+    async with client.session(FakeServer(ACCEPT, pings=3)) as (server, bus):
         assert bus.link.is_up
         assert (server.answered_pings, len(server.connects)) == (3, 1)
         assert server.connects[0]["auth_token"] == "abc"
 
 
-async def test_what_a_server_says_before_the_verdict_is_passed_over(
-    token: TokenFile, impatient: Impatient
-) -> None:
-    async with (
-        running(FakeServer(b"+OK\r\nINFO {}\r\n" + ACCEPT)) as server,
-        connected(server.url, token, impatient) as bus,
-    ):
+async def test_what_a_server_says_before_the_verdict_is_passed_over(client: Client) -> None:
+    async with client.session(FakeServer(b"+OK\r\nINFO {}\r\n" + ACCEPT)) as (server, bus):
         assert bus.link.is_up
         assert len(server.connects) == 1
 
 
-async def test_a_server_of_another_kind_is_told_by_what_it_says(token: TokenFile) -> None:
+async def test_a_server_of_another_kind_is_told_by_what_it_says(client: Client) -> None:
     async with running(FakeServer(b"HTTP/1.1 400 Bad Request\r\n")) as server:
         said = r"not the line of a NATS server: b'HTTP/1\.1 400 Bad Request"
         with pytest.raises(BusUnavailable, match=said):
-            async with connect(
-                url=server.url,
-                identity=AGENT,
-                env=make_env(),
-                credentials=Credentials(token_file=str(token.path)),
-                wait=0.5,
-            ):
+            async with client.connect(server.url, wait=0.5):
                 pass
 
 
@@ -169,27 +164,21 @@ async def test_a_server_of_another_kind_is_told_by_what_it_says(token: TokenFile
     ],
 )
 async def test_a_connection_that_is_lost_is_told_with_its_cause_and_one_that_is_closed_is_not(
-    token: TokenFile,
-    impatient: Impatient,
+    client: Client,
     caplog: pytest.LogCaptureFixture,
     error: bytes,
     told: str,
 ) -> None:
     async with running(FakeServer(ACCEPT)) as server:
-        async with connected(server.url, token, impatient) as bus:
+        async with client.on(server) as bus:
             server.end_sessions(error)
             await eventually(lambda: len(server.connects) == 2 and bus.link.is_up)
         assert [told in each for each in warnings(caplog, "NATS at")] == [True]
 
 
-async def test_a_late_refusal_at_a_reconnect_is_tried_again(
-    token: TokenFile, impatient: Impatient
-) -> None:
+async def test_a_late_refusal_at_a_reconnect_is_tried_again(client: Client) -> None:
     verdicts = (ACCEPT, REFUSE, REFUSE, ACCEPT)
-    async with (
-        running(FakeServer(*verdicts, pings=1)) as server,
-        connected(server.url, token, impatient) as bus,
-    ):
+    async with client.session(FakeServer(*verdicts, pings=1)) as (server, bus):
         changes: list[bool] = []
         bus.link.watch(changes.append)
         server.end_sessions(b"")
@@ -199,39 +188,25 @@ async def test_a_late_refusal_at_a_reconnect_is_tried_again(
 
 
 async def test_a_refused_token_is_tried_again_and_told_once(
-    token: TokenFile, impatient: Impatient, caplog: pytest.LogCaptureFixture
+    client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with (
-        running(FakeServer(*[REFUSE] * 5, ACCEPT)) as server,
-        connected(server.url, token, impatient),
-    ):
+    async with client.session(FakeServer(*[REFUSE] * 5, ACCEPT)) as (server, _):
         assert len(server.connects) == 6
     told = warnings(caplog, "refused the token")
     assert len(told) == 1
-    assert str(token.path) in told[0]
+    assert str(client.token.path) in told[0]
     assert "the sign-in service is away or slow" in told[0]
     assert "its log" in told[0]
-    assert impatient.pauses[:5] == [1.0, 2.0, 4.0, 8.0, 10.0]
+    assert client.impatient.pauses[:5] == [1.0, 2.0, 4.0, 8.0, 10.0]
 
 
-async def test_a_refusal_that_lasts_is_in_the_error_and_in_the_readiness(
-    token: TokenFile, impatient: Impatient
-) -> None:
-    async with (
-        running(FakeServer(ACCEPT, REFUSE)) as server,
-        connected(server.url, token, impatient) as bus,
-    ):
+async def test_a_refusal_that_lasts_is_in_the_error_and_in_the_readiness(client: Client) -> None:
+    async with client.session(FakeServer(ACCEPT, REFUSE)) as (server, bus):
         server.end_sessions(b"")
         await eventually(lambda: len(server.connects) > 3)
         assert "refused the token" in (bus.unready_reason() or "")
         with pytest.raises(BusUnavailable, match=r"within 0\.5 s: the server refused the token"):
-            async with connect(
-                url=server.url,
-                identity=AGENT,
-                env=make_env(),
-                credentials=Credentials(token_file=str(token.path)),
-                wait=0.5,
-            ):
+            async with client.connect(server.url, wait=0.5):
                 pass
 
 
@@ -245,38 +220,30 @@ async def test_a_refusal_that_lasts_is_in_the_error_and_in_the_readiness(
     ],
 )
 async def test_a_session_that_the_server_ends_is_followed_by_another(
-    token: TokenFile, impatient: Impatient, error: str
+    client: Client, error: str
 ) -> None:
-    async with (
-        running(FakeServer(ACCEPT)) as server,
-        connected(server.url, token, impatient) as bus,
-    ):
-        token.write("renewed")
+    async with client.session(FakeServer(ACCEPT)) as (server, bus):
+        client.token.write("renewed")
         server.end_sessions(f"-ERR '{error}'\r\n".encode())
         await eventually(lambda: len(server.connects) == 2 and bus.link.is_up)
         assert server.connects[1]["auth_token"] == "renewed"
 
 
-async def test_sessions_that_are_ended_at_once_are_retried_ever_more_slowly(
-    token: TokenFile, impatient: Impatient
-) -> None:
-    async with (
-        running(FakeServer(ACCEPT)) as server,
-        connected(server.url, token, impatient) as bus,
-    ):
+async def test_sessions_that_are_ended_at_once_are_retried_ever_more_slowly(client: Client) -> None:
+    async with client.session(FakeServer(ACCEPT)) as (server, bus):
         for number in range(1, 6):
             server.end_sessions(b"-ERR 'Maximum Subscriptions Exceeded'\r\n")
             await eventually(lambda n=number: len(server.connects) == n + 1 and bus.link.is_up)
-        assert impatient.pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
+        assert client.impatient.pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
 
 
 async def test_a_server_without_a_verdict_is_given_up_and_tried_again(
-    token: TokenFile, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base_connection, "CONNECT_SECONDS", 0.3)
     async with running(FakeServer(ACCEPT, pings=1)) as server:
         server.is_silent = True
-        opening = connected(server.url, token, impatient)
+        opening = client.on(server)
         connecting = asyncio.create_task(opening.__aenter__())
         await eventually(lambda: len(server.connects) == 3)
         server.is_silent = False
@@ -285,55 +252,44 @@ async def test_a_server_without_a_verdict_is_given_up_and_tried_again(
         await opening.__aexit__(None, None, None)
 
 
-async def test_servers_that_are_not_configured_get_no_token(
-    token: TokenFile, impatient: Impatient
-) -> None:
-    async with (
-        running(FakeServer(ACCEPT, connect_urls=["192.0.2.1:4222"])) as server,
-        connected(server.url, token, impatient) as bus,
-    ):
+async def test_servers_that_are_not_configured_get_no_token(client: Client) -> None:
+    async with client.session(FakeServer(ACCEPT, connect_urls=["192.0.2.1:4222"])) as (server, bus):
         server.end_sessions(b"")
         await eventually(lambda: len(server.connects) == 2 and bus.link.is_up)
-        assert impatient.servers == [1]
+        assert client.impatient.servers == [1]
 
 
-async def test_a_reload_that_ends_all_sessions_is_survived(
-    token: TokenFile, impatient: Impatient
-) -> None:
+async def test_a_reload_that_ends_all_sessions_is_survived(client: Client) -> None:
     async with (
         NatsServer(config="authorization { token: abc }") as server,
-        connected(server.url, token, impatient) as bus,
+        client.on(server) as bus,
     ):
         handler = RecordingHandler()
         await bus.subscribe(BEAT, handler)
         await server.reload("authorization { token: def }")
         await eventually(lambda: "refused the token" in (bus.unready_reason() or ""))
-        token.write("def")
+        client.token.write("def")
         await eventually(lambda: bus.link.is_up)
         await bus.publish(BEAT, b"after")
         await eventually(lambda: handler.received == [(BEAT, b"after")])
 
 
 async def test_a_client_that_gave_up_ends_the_guard(
-    token: TokenFile, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def defect(*_: object) -> None:
         raise ValueError("a defect")
 
     monkeypatch.setattr(base_connection, "WATCH_SECONDS", 0.1)
-    credentials = Credentials(token_file=str(token.path))
-    async with running(FakeServer(ACCEPT)) as server:
-        env = make_env(random=impatient)
-        async with connect(url=server.url, identity=AGENT, env=env, credentials=credentials) as bus:
-            monkeypatch.setattr(PatchedClient, "_connect_to_server", defect)
-            server.end_sessions(b"")
-            with pytest.raises(BusUnavailable, match="closed permanently: ValueError: a defect"):
-                await asyncio.wait_for(bus.guard(), 30)
+    async with running(FakeServer(ACCEPT)) as server, client.connect(server.url) as bus:
+        monkeypatch.setattr(PatchedClient, "_connect_to_server", defect)
+        server.end_sessions(b"")
+        with pytest.raises(BusUnavailable, match="closed permanently: ValueError: a defect"):
+            await asyncio.wait_for(bus.guard(), 30)
 
 
 async def test_a_session_is_renewed_with_a_newer_token(
-    token: TokenFile,
-    impatient: Impatient,
+    client: Client,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -347,54 +303,51 @@ async def test_a_session_is_renewed_with_a_newer_token(
         return read(credentials)
 
     monkeypatch.setattr(Credentials, "token", counted)
-    clock = MovedClock()
+    clock = client.clock
     began = clock.now()
     first, second = jwt(began, began + LIFE), jwt(began + 800, began + 800 + LIFE)
-    token.write(first)
-    async with (
-        running(FakeServer(ACCEPT)) as server,
-        connected(server.url, token, impatient, clock=clock) as bus,
-    ):
-        token.write(second)
+    client.token.write(first)
+    async with client.session(FakeServer(ACCEPT)) as (server, bus):
+        client.token.write(second)
         clock.ahead = 0.84 * LIFE
         await asyncio.sleep(0.1)
         assert (reads, len(server.connects)) == (1, 1)
 
-        token.write(first)
+        client.token.write(first)
         clock.ahead = 0.86 * LIFE
         await eventually(lambda: reads > 3)
         assert len(server.connects) == 1
         assert len(warnings(caplog, "no newer token")) == 1
 
-        token.remove()
+        client.token.remove()
         await eventually(lambda: reads > 6)
-        token.write(second)
+        client.token.write(second)
         await eventually(lambda: len(server.connects) == 3 and bus.link.is_up)
         trial = second
         assert [each["auth_token"] for each in server.connects] == [first, trial, second]
-        assert impatient.pauses == []
+        assert client.impatient.pauses == []
         assert warnings(caplog, "NATS at") == []
         await asyncio.sleep(0.1)
         assert (len(server.connects), server.sessions) == (3, 1)
 
 
 async def test_what_was_published_before_a_renewal_arrives(
-    token: TokenFile, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base_connection, "WATCH_SECONDS", 0.02)
-    clock = MovedClock()
+    clock = client.clock
     began = clock.now()
-    token.write(jwt(began, began + LIFE))
+    client.token.write(jwt(began, began + LIFE))
     async with (
         NatsServer() as server,
-        connected(server.url, token, impatient, clock=clock) as bus,
+        client.on(server) as bus,
         connect(url=server.url, identity=AGENT, env=make_env()) as other,
     ):
         handler = RecordingHandler()
         await other.subscribe(BEAT, handler)
         changes: list[bool] = []
         bus.link.watch(changes.append)
-        token.write(jwt(began + 800, began + 800 + LIFE))
+        client.token.write(jwt(began + 800, began + 800 + LIFE))
         clock.ahead = 0.9 * LIFE
         sent = 0
         while not changes:

@@ -10,7 +10,7 @@ from libs.contracts.node import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MigState, Wai
 from libs.policy.mig.defaults import default_config
 from libs.policy.mig.geometry import expected_geometry, found_geometry, mig_digest
 from libs.policy.mig.resolution import MigProblem, resolve
-from libs.testing.machines.base_files import H100
+from libs.testing.nvml.products import H100
 from services.scheduler import resources
 from tests.component.campaign.recovery import record_of
 from tests.component.campaign.user_actions import ActionKind, Perform, ScheduledAction, label

@@ -1,6 +1,5 @@
 """`sluice audit`: verdicts from an audit log file, what it cannot judge, and its exit codes."""
 
-import io
 import json
 import re
 from pathlib import Path
@@ -8,13 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
     MANAGER,
-    RECORD_ANNOTATION,
     LeaseOwner,
     NodeLease,
     NodeRecord,
@@ -22,9 +17,11 @@ from libs.contracts.node import (
 from libs.ctl.collect.audit import AuditSources, judged
 from libs.ctl.collect.journals import JournalsRead
 from libs.ctl.failures import ExitCode
+from libs.ctl.output import view_lines
 from libs.ctl.views.audit import audit_view
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.device import DEVICE
+from tests.builders.fleet import written
 from tests.component.ctl.world import run_command
 from tests.unit.kube.auditlog.audit_lines import START, UID, audit_line, response_object
 
@@ -36,9 +33,7 @@ def node_line(
     annotations: dict[str, str] = {}
     if token is not None:
         lease = NodeLease(node_uid=UID, owner=LeaseOwner.UPGRADE, token=token, since=START)
-        record = NodeRecord(node_uid=UID, epoch=1, token=token, pool="p")
-        annotations[LEASE_ANNOTATION] = encode(lease).decode()
-        annotations[RECORD_ANNOTATION] = encode(record).decode()
+        annotations = written(NodeRecord(node_uid=UID, epoch=1, token=token, pool="p"), lease)
     answer = response_object("Node", "n1", revision, metadata={"annotations": annotations})
     query = {"fieldManager": manager}
     return audit_line("patch", "nodes", "n1", asked={}, answer=answer, query=query, time=time)
@@ -136,9 +131,8 @@ def test_without_any_source_it_says_what_to_give() -> None:
 
 def test_without_a_log_it_says_how_to_get_one() -> None:
     verdict = judged(None, (), logs=(), events_problem="")
-    told = io.StringIO()
-    Console(file=told, width=500, color_system=None).print(audit_view(verdict, width=500))
-    *_, log, remedy, events, journals = told.getvalue().splitlines()
+    told = view_lines(audit_view(verdict, width=500), width=500)
+    *_, log, remedy, events, journals = told
     assert log == "writes: not from the API server's audit log: no --audit-log was given"
     assert "--audit-policy-file and --audit-log-path" in remedy
     assert "docs/invariants.md#audit-log" in remedy

@@ -5,15 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.contracts.message import encode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
     LEASE_CLAIM_ANNOTATION,
     MANAGER,
-    RECORD_ANNOTATION,
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
 )
 from libs.ctl.failures import ExitCode
 from libs.kube.client import MERGE_PATCH
@@ -68,9 +63,9 @@ async def test_whether_a_node_may_be_pulled_is_told_by_its_pods(world: World) ->
 
 
 async def test_a_node_in_flight_is_claimed(world: World) -> None:
-    uid = await world.add_node("node-9", state="pod-restart-required")
-    lease = encode(NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)).decode()
-    await world.annotate("node-9", **{LEASE_ANNOTATION: lease})
+    await world.add_node("node-9", state="pod-restart-required")
+    await world.record("node-9", in_flight=True)
+    lease = (await world.annotations("node-9"))[LEASE_ANNOTATION]
     ended = await world.run("lease", "take", "node-9", "--reason", "move racks")
     assert "which ends first" in ended.out
     annotations = await world.annotations("node-9")
@@ -91,13 +86,8 @@ async def test_a_node_in_flight_is_claimed(world: World) -> None:
 
 async def test_a_node_of_a_frozen_pool_is_not_promised_soon(world: World) -> None:
     await world.add_rollout(**rollout_status())
-    uid = await world.add_node("node-9", state="pod-restart-required")
-    lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
-    record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL)
-    await world.annotate(
-        "node-9",
-        **{LEASE_ANNOTATION: encode(lease).decode(), RECORD_ANNOTATION: encode(record).decode()},
-    )
+    await world.add_node("node-9", state="pod-restart-required")
+    await world.record("node-9", in_flight=True)
     assert (await world.run("upgrade", "freeze", POOL)).code == ExitCode.DONE
     taken = await world.run("lease", "take", "node-9", "--reason", "move racks")
     assert f"but {POOL} is frozen: the operation ends only after" in taken.out

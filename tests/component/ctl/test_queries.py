@@ -26,8 +26,7 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
+from libs.contracts.node import WaitCode
 from libs.contracts.queries import (
     PlanAnswer,
     PlanLimits,
@@ -188,9 +187,8 @@ async def test_that_there_is_nothing_to_show_is_said_to_people(world: World) -> 
 
 
 async def test_events_are_those_of_a_pool_or_of_a_kind(world: World) -> None:
-    record = NodeRecord(node_uid=await world.add_node("node-1", state="x"), epoch=1, token=1)
-    text = encode(msgspec.structs.replace(record, pool=POOL)).decode()
-    await world.annotate("node-1", **{RECORD_ANNOTATION: text})
+    await world.add_node("node-1", state="x")
+    await world.record("node-1")
     await world.add_node("node-2", state="x")
     cordon = EditEvent(field="spec.unschedulable", manager="kubectl")
     halt = RolloutEvent(pool=POOL, target=NEW, before="Advancing", after="Halted")
@@ -418,16 +416,9 @@ async def add_gpu(world: World, name: str, node: str, index: int, **health: Any)
 
 async def test_the_gpus_of_a_node_whose_driver_was_unloaded_are_not_healthy(world: World) -> None:
     await add_gpu(world, "gpu-a", "node-5", 0, state="ok")
-    uid = await world.add_node("node-5", state="upgrade-failed")
-    record = NodeRecord(
-        node_uid=uid,
-        epoch=1,
-        token=1,
-        state="upgrade-failed",
-        started=True,
-        cause="driver-start: the driver container restarted 3 times",
-    )
-    await world.annotate("node-5", **{RECORD_ANNOTATION: encode(record).decode()})
+    await world.add_node("node-5", state="upgrade-failed")
+    cause = "driver-start: the driver container restarted 3 times"
+    await world.record("node-5", state="upgrade-failed", started=True, cause=cause)
     await world.label("node-5", PRESENT_LABEL, "true")
     ended = await world.run("gpus")
     assert ended.out.startswith("1 GPU on 1 node, 0 healthy, 1 without a driver\n")

@@ -7,15 +7,9 @@ import msgspec
 import pytest
 
 from demo.admin import path_of
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
     MIG_STATE_LABEL,
-    RECORD_ANNOTATION,
     STATE_LABEL,
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
     WaitCode,
 )
 from libs.contracts.paths import DRIVER_CONTAINER
@@ -56,9 +50,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with make_world(tmp_path) as made:
         await made.add_rollout(**rollout_status())
         await made.add_node("node-1", state="upgrade-done")
-        uid = await made.add_node("node-2", state="validation-required")
-        record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL, attempt=2, since=1.0)
-        await made.annotate("node-2", **{RECORD_ANNOTATION: encode(record).decode()})
+        await made.add_node("node-2", state="validation-required")
+        await made.record("node-2", attempt=2, since=1.0)
         yield made
 
 
@@ -104,9 +97,7 @@ async def test_status_shows_pools_the_nodes_that_are_not_done_and_no_digest(worl
 async def test_status_and_doctor_tell_of_a_driver_that_crashes_before_its_node_fails(
     world: World,
 ) -> None:
-    uid = (await world.kube.get(NODES, "node-2")).metadata.uid
-    lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
-    await world.annotate("node-2", **{LEASE_ANNOTATION: encode(lease).decode()})
+    await world.record("node-2", in_flight=True, attempt=2, since=1.0)
     await world.label("node-2", STATE_LABEL, "pod-restart-required")
     await world.label("node-2", PRESENT_LABEL, "true")
     await world.kube.create(NAMESPACES, {"metadata": {"name": "sluice"}})
@@ -138,9 +129,7 @@ async def test_status_shows_a_node_that_a_person_has_and_that_is_done_with_an_ea
     for name, target in (("node-1", NEW), ("node-9", OLD)):
         if name == "node-9":
             await world.add_node(name, state="upgrade-done")
-        uid = (await world.kube.get(NODES, name)).metadata.uid
-        record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL, target=target)
-        await world.annotate(name, **{RECORD_ANNOTATION: encode(record).decode()})
+        await world.record(name, target=target)
     assert (await world.run("lease", "take", "node-9", "--reason", "a riser")).code == 0
     out = (await world.run("status")).out
     (row,) = (line for line in out.splitlines() if line.startswith("node-9"))

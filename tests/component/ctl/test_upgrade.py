@@ -9,16 +9,10 @@ from socket import gethostname
 import pytest
 
 from demo.admin import path_of
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
 )
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.versions import check_version
@@ -391,14 +385,8 @@ async def test_people_label_and_annotate_nodes(world: World) -> None:
 
 
 async def test_a_node_in_flight_is_neither_retried_nor_forgotten(world: World) -> None:
-    uid = await world.add_node("node-1", state="pod-restart-required")
-    lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
-    record = NodeRecord(node_uid=uid, epoch=1, token=1)
-    annotations = {
-        LEASE_ANNOTATION: encode(lease).decode(),
-        RECORD_ANNOTATION: encode(record).decode(),
-    }
-    await world.annotate("node-1", **annotations)
+    await world.add_node("node-1", state="pod-restart-required")
+    await world.record("node-1", in_flight=True)
     before = await world.kube.get(NODES, "node-1")
     for verb, why in (
         ("retry", "its state is pod-restart-required"),

@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.events import StepEvent, WaitEvent
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    RECORD_ANNOTATION,
     STATE_LABEL,
-    NodeRecord,
     WaitCode,
 )
 from libs.contracts.queries import QueryVerb, WaitReason, WhyAnswer, WhyQuery
@@ -50,18 +47,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def add_node(world: World, name: str, state: str) -> None:
     labels = {"nvidia.com/gpu.present": "true", STATE_LABEL: state}
-    made = await world.kube.create(NODES, {"metadata": {"name": name, "labels": labels}})
+    await world.kube.create(NODES, {"metadata": {"name": name, "labels": labels}})
     now = SystemClock().now()
-    record = NodeRecord(
-        node_uid=made.metadata.uid,
-        epoch=1,
-        token=1,
-        pool=POOL,
-        state=state,
-        since=now - 90,
-        deadline=now + 900,
-    )
-    await world.annotate(name, **{RECORD_ANNOTATION: encode(record).decode()})
+    await world.record(name, state=state, since=now - 90, deadline=now + 900)
 
 
 def watch(

@@ -14,8 +14,9 @@ from libs.contracts.node import STATE_LABEL, WaitCode
 from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import Counts
 from libs.ctl.web.board import Board, Encoder
-from libs.ctl.web.model import Bar, Gpus, SickGpu, row_of
+from libs.ctl.web.model import Bar, Gpus, row_of
 from libs.ctl.web.server import PageServer, serve
+from libs.fleet.gpus import FleetGpu
 from libs.fleet.node import Doing, FollowedNode
 from libs.fleet.pools import Pool
 from libs.fleet.status import EventLine, Source
@@ -78,11 +79,6 @@ class GivenPage:
             "pool": "gpus",
             "state": f"upgrade-{doing}",
             "since": T0 - 60,
-            "driver": "",
-            "attempt": 0,
-            "in_flight": False,
-            "skipped": False,
-            "cause": "",
             **changes,
         }
         self.board.put_node(name, row_of(FollowedNode(name=name, doing=doing, **fields)))
@@ -138,7 +134,9 @@ async def test_hostile_text_is_shown_as_text(given: GivenPage, visit: Visit) -> 
     given.board.put_gpus(
         Gpus(
             products={HOSTILE: {HOSTILE: 1}},
-            sick=(SickGpu(node=HOSTILE, index=0, product=HOSTILE, health=HOSTILE, remedy=HOSTILE),),
+            sick=(
+                FleetGpu(node=HOSTILE, index=0, product=HOSTILE, health=HOSTILE, remedy=HOSTILE),
+            ),
             sick_in_all=1,
         )
     )

@@ -12,15 +12,9 @@ import msgspec
 from libs.contracts.device import DeviceHealth
 from libs.contracts.events import Event, EventBody, StepEvent, WaitEvent
 from libs.contracts.identities import Writer
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
     WaitCode,
 )
 from libs.contracts.queries import (
@@ -63,16 +57,9 @@ async def add_gpu_node(
     labels = {GPU_LABEL: "true", STATE_LABEL: state, "nvidia.com/cuda.driver-version.full": "570.1"}
     if skipped:
         labels[SKIP_LABEL] = "true"
-    created = await world.kube.create(NODES, {"metadata": {"name": name, "labels": labels}})
-    uid = created.metadata.uid
-    held = NodeRecord(
-        node_uid=uid, epoch=1, token=1, pool=POOL, state=state, since=since, target=target, **record
-    )
-    annotations = {RECORD_ANNOTATION: encode(held).decode()}
-    if moving:
-        lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=since)
-        annotations[LEASE_ANNOTATION] = encode(lease).decode()
-    await world.annotate(name, **annotations)
+    await world.kube.create(NODES, {"metadata": {"name": name, "labels": labels}})
+    known = {"state": state, "since": since, "target": target, **record}
+    uid = await world.record(name, in_flight=moving, **known)
     await set_ready(world, name, ready=ready)
     return uid
 

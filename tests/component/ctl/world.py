@@ -23,7 +23,7 @@ from libs.contracts import subjects
 from libs.contracts.events import Event, EventBody
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.node import STATE_LABEL
+from libs.contracts.node import STATE_LABEL, LeaseOwner, NodeLease, NodeRecord
 from libs.contracts.subjects import STREAMS
 from libs.ctl.command import main
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
@@ -36,6 +36,7 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.nats import NatsServer
 from libs.testing.sign_in import TokenSignIn, signed_nats
 from libs.testing.simulation import make_env
+from tests.builders.fleet import written
 
 POOL = "clusterpolicy-cluster-policy"
 OLD, NEW = "1" * 32, "2" * 32
@@ -210,6 +211,15 @@ class World:
         labels = {STATE_LABEL: state} if state else {}
         metadata = {"name": name, "labels": labels, "annotations": annotations}
         return (await self.kube.create(NODES, {"metadata": metadata})).metadata.uid
+
+    async def record(self, node: str, *, in_flight: bool = False, **fields: Any) -> str:
+        """Write the record of a Node, and in flight an upgrade's lease; return the Node's uid."""
+        uid = (await self.kube.get(NODES, node)).metadata.uid
+        known: dict[str, Any] = {"pool": POOL, **fields}
+        record = NodeRecord(node_uid=uid, epoch=1, token=1, **known)
+        lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
+        await self.annotate(node, **written(record, lease if in_flight else None))
+        return uid
 
     async def annotate(self, node: str, **annotations: str) -> None:
         keys = {key.replace("__", "/"): value for key, value in annotations.items()}

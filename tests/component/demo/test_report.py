@@ -1,7 +1,7 @@
 """What the demo shows at the end: plans and what happened, times of nodes, counts of promises."""
 
 from demo.fleet import make_fleet
-from demo.observed import Observed, SeenNode
+from demo.observed import Observed
 from demo.promises import promises
 from demo.report import node_times, report_lines
 from libs.audit import AuditJournal, AuditResult
@@ -17,6 +17,7 @@ from libs.contracts.events import (
 )
 from libs.contracts.journal import Entry, EntryPhase, Revision, Verb
 from libs.contracts.node import WaitCode
+from libs.fleet.node import Doing, FollowedNode
 
 POOL, TARGET, FIRST = "nvidiadriver-training", "a" * 32, "b" * 32
 
@@ -93,8 +94,8 @@ def test_what_disturbs_one_pool_is_not_told_of_another() -> None:
 
 
 def test_the_report_says_what_no_plan_knew_and_names_what_people_left() -> None:
-    cordoned = SeenNode(
-        name="node-1", pool="training", state="upgrade-done", cordoned_by=("kubectl",)
+    cordoned = FollowedNode(
+        doing=Doing.CORDONED, name="node-1", pool="training", state="upgrade-done", cordoned=True
     )
     seen = Observed(nodes={"node-1": cordoned})
     lines = list(report_lines(STORY, make_fleet(1), seen, {TARGET: "580.95.05"}))

@@ -21,7 +21,7 @@ from demo.actions import (
 from demo.carry_out import planned_text, release_edit
 from demo.director import progress_text
 from demo.fleet import SERVING, TRAINING, make_fleet
-from demo.observed import Observed, SeenNode, SeenPod, SeenPool
+from demo.observed import Observed, SeenPod, SeenPool
 from demo.people import holds, settings_of, still_unseen, told_changes
 from demo.scenario import (
     CHAT,
@@ -38,7 +38,7 @@ from demo.scenario import (
 )
 from demo.world import TOLD_JOB
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.contracts.queries import HeldNode, PlanAnswer, PlannedNode, WaitReason
 from libs.contracts.rollout import (
     Brake,
     Counts,
@@ -49,6 +49,7 @@ from libs.contracts.rollout import (
 )
 from libs.contracts.rollout import Release as Accepted
 from libs.ctl.answers import PlanView
+from libs.fleet.node import Doing, FollowedNode
 from libs.kube.authors import COMMAND, Author, release_author
 from libs.kube.views import ManagedFields, Metadata
 
@@ -69,9 +70,16 @@ def pool(
     return SeenPool(name=name, wanted=wanted, status=status, spec=RolloutSpec(**spec))
 
 
+HELD = HeldNode(node="node", who="a person")
+
+
+def seen_node(name: str, pool: str = TRAINING, **known: Any) -> FollowedNode:
+    return FollowedNode(name=name, pool=pool, doing=Doing.DONE, **known)
+
+
 def fleet_of(training: SeenPool, serving: SeenPool, **parts: Any) -> Observed:
     nodes = {
-        name: SeenNode(name=name, pool=owner, state="upgrade-done")
+        name: seen_node(name, pool=owner, state="upgrade-done")
         for name, owner in FLEET.pool_of.items()
     }
     pools = {TRAINING: training, SERVING: serving}
@@ -144,7 +152,12 @@ def test_a_pool_is_left_to_a_viewer_who_sets_its_version_first() -> None:
 
 def upgrading(waits: Mapping[str, WaitCode]) -> Observed:
     training = pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVING, done=3)
-    return fleet_of(training, pool(SERVING, wanted=NEW), waits=waits)
+    seen = fleet_of(training, pool(SERVING, wanted=NEW))
+    nodes = {
+        name: replace(seen.nodes[name], wait=WaitReason(code=code, detail="", since=0.0))
+        for name, code in waits.items()
+    }
+    return replace(seen, nodes={**seen.nodes, **nodes})
 
 
 def test_the_job_ends_when_its_node_waits_for_it_and_not_before() -> None:
@@ -165,7 +178,11 @@ def test_scenes_that_did_not_come_are_left_out_once_the_pool_is_upgraded() -> No
 
 def test_the_job_goes_on_until_its_node_is_returned_that_a_viewer_keeps_out() -> None:
     upgraded = fleet_of(pool(TRAINING, wanted=NEW), pool(SERVING, wanted=NEW))
-    leased = SeenNode(name="node-1", pool=TRAINING, state="upgrade-required", lease_of_person=True)
+    leased = seen_node(
+        "node-1",
+        state="upgrade-required",
+        held=HELD,
+    )
     kept_out = replace(upgraded, nodes={**upgraded.nodes, "node-1": leased})
     turn = turn_at(kept_out, *TO_BAD, "repair", "release", "retry")
     assert {cue.name for cue in turn.moot} == {"budget"}
@@ -210,7 +227,7 @@ def test_nothing_is_released_or_retried_that_others_have_released_and_retried() 
     assert (turn.due, [cue.name for cue in turn.moot]) == ((), ["release"])
     turn = turn_at(going, *TO_BAD, "repair", "release")
     assert (turn.due, [cue.name for cue in turn.moot]) == ((), ["retry"])
-    failed = {"node-3": SeenNode(name="node-3", pool=TRAINING, state="upgrade-failed")}
+    failed = {"node-3": seen_node("node-3", state="upgrade-failed")}
     stuck = replace(going, nodes={**going.nodes, **failed})
     assert due(stuck, *TO_BAD, "repair", "release") == [Retry(FLEET.pools[0])]
 
@@ -277,7 +294,7 @@ def test_what_the_demo_sets_is_ours_also_if_somebody_else_was_seen_first() -> No
 
 def test_what_events_tell_with_its_author_is_not_told_again() -> None:
     seen = at_rest()
-    node = SeenNode(name="node-3", pool=TRAINING, cordoned_by=("kubectl",), lease_of_person=True)
+    node = seen_node("node-3", cordoned=True, held=HELD)
     release = Accepted(target="t", failures=2)
     after = fleet_of(
         pool(TRAINING, wanted=OLD, version=OLD, brake=Brake.PAUSE, release=release),
@@ -285,7 +302,7 @@ def test_what_events_tell_with_its_author_is_not_told_again() -> None:
     )
     after = replace(after, nodes={**seen.nodes, "node-3": node})
     assert list(told_changes(settings_of(seen), after, ours={})) == []
-    skipped = replace(seen, nodes={**seen.nodes, "node-3": replace(node, is_skipped=True)})
+    skipped = replace(seen, nodes={**seen.nodes, "node-3": replace(node, skipped=True)})
     (line,) = told_changes(settings_of(seen), skipped, ours={})
     assert line == "somebody else set skip of node-3: none -> skipped"
 
@@ -320,7 +337,7 @@ def test_a_plan_is_told_with_what_its_durations_rest_on() -> None:
 
 
 def test_what_people_hold_up_is_named() -> None:
-    node = SeenNode(name="node-2", pool=TRAINING, lease_of_person=True)
+    node = seen_node("node-2", held=HELD)
     seen = fleet_of(pool(TRAINING), pool(SERVING, brake=Brake.FREEZE), nodes={"node-2": node})
     assert holds(seen) == ["serving has brake Freeze", "node-2 is leased by a person"]
     assert holds(at_rest()) == []

@@ -108,7 +108,9 @@ async def test_a_resource_that_is_gone_has_no_devices(kubelet: Kubelet, host: Pl
     assert not (kubelet.folder / "nvidia-gpu.sock").exists()
 
 
-async def test_answers(kubelet: Kubelet, host: PluginHost) -> None:
+async def test_the_kubelet_gets_what_the_allocator_answers(
+    kubelet: Kubelet, host: PluginHost
+) -> None:
     await host.offer({GPU: devices("a", "b", "bad")})
     await until_listed(kubelet, gpu="a b bad")
     given = await kubelet.allocate(GPU, "a")

@@ -21,14 +21,10 @@ from libs.host.machine import InlineOffload, Machine
 from libs.host.tree import Tree
 from libs.policy.kinds.mig import MigStrategy
 from libs.runtime.clock import SystemClock
-from libs.testing.nvml import library
-from libs.testing.nvml.products import Product
 from services.discovery.cluster.decide import LabelPolicy, ReportedFacts
 from services.discovery.node.agent import MachineReporter
 from tests.component.discovery.label_machines import MACHINES, write_files
 from tests.component.gpus.machine import StandInMachine
-from tests.component.testing.nvml.client import Client
-from tests.component.testing.nvml.geometry import partition
 from tests.unit.discovery.cluster.builders import LABEL_POLICY, labels_after, node
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -93,7 +89,9 @@ def _facts(name: str, geometry: str) -> tuple[Facts, LoadedDriver]:
         bench = StandInMachine(Path(folder), profile=name, patch=patch)
         try:
             write_files(bench.root, machine)
-            _divide(bench, machine.profile.product, machine.geometry(geometry))
+            for index, names in enumerate(machine.geometry(geometry)):
+                if names:
+                    bench.divide(*names, index=index)
             facts, found = asyncio.run(_scan(bench)), bench.gpus.open()
         finally:
             bench.close()
@@ -111,21 +109,6 @@ async def _scan(bench: StandInMachine) -> Facts:
     )
     await reporter.report()
     return decode(Facts, encode(recorder.facts[0]))
-
-
-def _divide(bench: StandInMachine, product: Product, geometry: tuple[tuple[str, ...], ...]) -> None:
-    if not any(geometry):
-        return
-    client = Client(library())
-    try:
-        client.open(bench.stand_in)
-        for index, names in enumerate(geometry):
-            if names:
-                gpu = bench.stand_in.gpus[index]
-                gpu.mig.mode = gpu.mig.pending_mode = 1
-                partition(client, client.gpu(index), product, *names)
-    finally:
-        client.end()
 
 
 if __name__ == "__main__":

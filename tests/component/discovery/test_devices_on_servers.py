@@ -6,54 +6,25 @@ from typing import Any
 
 import pytest
 
-from libs.contracts import subjects
-from libs.contracts.identities import Identity, Writer
-from libs.contracts.message import encode
-from libs.contracts.reports import Report, StateBody
-from libs.contracts.subjects import STATE, STREAMS
+from libs.contracts.identities import Writer
 from libs.kube.errors import NotFound
-from libs.kube.requests import Transport
 from libs.kube.resources import EVENTS, NODES
-from libs.runtime.env import Env
-from libs.runtime.service import Service
-from libs.testing.bus import LocalServer
-from libs.testing.simulation import make_env
-from services.discovery.cluster import resources
 from services.discovery.cluster.devices import FULL_DEVICES, FullDevice
-from services.discovery.cluster.role import LEASE, DiscoveryClusterSettings, run
-from tests.component.installation import Installation, make_installation
+from tests.component.discovery.servers import add_node, make_site
+from tests.component.installation import Installation
 from tests.component.kube.sandbox import ServerUnderTest
 from tests.component.kube.servers import RealServer
 from tests.support import eventually
 from tests.unit.discovery.cluster.gpu_builders import UUIDS, XID, facts, gpu, health, judged
 
-BOOT = {"status": {"nodeInfo": {"bootID": "boot-1"}}}
 TWO = facts(gpu(0), gpu(1))
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 @pytest.fixture
 async def site(server: ServerUnderTest) -> AsyncIterator[Installation]:
-    async for site in make_installation(server, Writer.DISCOVERY_CLUSTER):
-        site.sandbox.delete_at_close(resources.POLICIES["ClusterPolicy"], "cluster-policy")
+    async for site in make_site(server):
         yield site
-
-
-class Reporter:
-    """Reports as the agents of one node."""
-
-    def __init__(self, bus: LocalServer, node: str, uid: str) -> None:
-        self._bus = bus
-        self._node = node
-        self._uid = uid
-
-    async def report(self, body: StateBody, *, writer: Writer, kind: str) -> None:
-        report = Report.of(
-            body, node=self._node, node_uid=self._uid, boot_id="boot-1", component=writer, at=1.0
-        )
-        agent = self._bus.connect(Identity(writer=writer, node=self._node))
-        subject = subjects.State(cluster="default", node=self._node, component=writer, kind=kind)
-        await agent.store(STATE, str(subject), encode(report))
 
 
 async def condition(site: Installation, name: str) -> str:
@@ -83,26 +54,10 @@ async def events(site: Installation, name: str) -> list[str]:
 async def test_a_gpu_fails_and_returns_and_its_devices_end_with_the_node(
     site: Installation,
 ) -> None:
-    bus = LocalServer(env=make_env(clock=site.clock))
-    scheduler = bus.connect(Identity(writer=Writer.SCHEDULER))
-    for stream in STREAMS:
-        await scheduler.ensure(stream)
-    await site.install(lease=LEASE)
-    name = await site.sandbox.node("a")
-    await site.patch(NODES, name, BOOT, subresource="status")
-    uid = (await site.kube.get(NODES, name)).metadata.uid
-    agents = Reporter(bus, name, uid)
+    agents = await add_node(site)
+    name = agents.name
     for index in (0, 1):
         site.sandbox.delete_at_close(FULL_DEVICES, f"gpu-{index}-node-{name}")
-
-    async def run_role(transport: Transport, env: Env, service: Service) -> None:
-        await run(
-            DiscoveryClusterSettings(namespace=site.namespace),
-            kube=transport,
-            bus=bus.connect(Identity(writer=Writer.DISCOVERY_CLUSTER)),
-            env=env,
-            service=service,
-        )
 
     async def until(expected: str) -> None:
         async def holds() -> bool:
@@ -112,7 +67,7 @@ async def test_a_gpu_fails_and_returns_and_its_devices_end_with_the_node(
 
     await agents.report(TWO, writer=Writer.DISCOVERY, kind="facts")
     await agents.report(health(judged(0), judged(1)), writer=Writer.TELEMETRY, kind="health")
-    async with site.role(run_role):
+    async with site.role(agents.run):
         await until("True GPUsHealthy")
         await agents.report(
             health(judged(0), judged(1, XID)), writer=Writer.TELEMETRY, kind="health"
@@ -129,7 +84,9 @@ async def test_a_gpu_fails_and_returns_and_its_devices_end_with_the_node(
     found = await device(site, name, 1)
     assert found is not None
     assert (found.spec.node, found.spec.memory, found.status.uuid) == (name, 81559, UUIDS[1])
-    assert [(each.kind, each.uid) for each in found.metadata.owner_references] == [("Node", uid)]
+    assert [(each.kind, each.uid) for each in found.metadata.owner_references] == [
+        ("Node", agents.uid)
+    ]
     assert found.status.health is not None
     assert found.status.health.state == "ok"
     assert await columns(site, name) == [name, 1, "NVIDIA-H100-80GB-HBM3", 81559, "ok", "Disabled"]
@@ -138,7 +95,7 @@ async def test_a_gpu_fails_and_returns_and_its_devices_end_with_the_node(
     writes = [each.kind for each in before if each.code < 300]
     # Three conditions and one write of labels; two Devices, one of which changed twice.
     assert (writes.count("Node"), writes.count("Device"), writes.count("Event")) == (4, 4, 2)
-    async with site.role(run_role) as service:
+    async with site.role(agents.run) as service:
         await eventually(lambda: service.unready_reasons() == [], within=60)
         await agents.report(
             health(judged(0), judged(1, XID)), writer=Writer.TELEMETRY, kind="health"

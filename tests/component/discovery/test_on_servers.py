@@ -4,20 +4,11 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from libs.contracts import subjects
-from libs.contracts.identities import Identity, Writer
-from libs.contracts.message import encode
+from libs.contracts.identities import Writer
 from libs.contracts.node import RECORD_ANNOTATION
-from libs.contracts.reports import Report
-from libs.contracts.subjects import STATE, STREAMS
-from libs.kube.requests import Transport
-from libs.runtime.env import Env
-from libs.runtime.service import Service
-from libs.testing.bus import LocalServer
-from libs.testing.simulation import make_env
 from services.discovery.cluster import resources
-from services.discovery.cluster.role import LEASE, DiscoveryClusterSettings, run
-from tests.component.installation import Installation, make_installation
+from tests.component.discovery.servers import add_node, make_site
+from tests.component.installation import Installation
 from tests.component.kube.sandbox import ServerUnderTest
 from tests.support import eventually
 from tests.unit.discovery.cluster.builders import (
@@ -30,7 +21,6 @@ from tests.unit.discovery.cluster.builders import (
 )
 
 KERNEL = "feature.node.kubernetes.io/kernel-version."
-BOOT = {"status": {"nodeInfo": {"bootID": "boot-1"}}}
 PAUSED = dict.fromkeys(
     ("gpu-feature-discovery", "container-toolkit", "node-status-exporter", "client"),
     "paused-for-driver-upgrade",
@@ -39,30 +29,15 @@ PAUSED = dict.fromkeys(
 
 @pytest.fixture
 async def site(server: ServerUnderTest) -> AsyncIterator[Installation]:
-    async for site in make_installation(server, Writer.DISCOVERY_CLUSTER):
-        site.sandbox.delete_at_close(resources.POLICIES["ClusterPolicy"], "cluster-policy")
+    async for site in make_site(server):
         yield site
 
 
 async def test_a_node_is_labelled_paused_edited_and_unchanged_by_a_restart(
     site: Installation,
 ) -> None:
-    bus = LocalServer(env=make_env(clock=site.clock))
-    scheduler = bus.connect(Identity(writer=Writer.SCHEDULER))
-    for stream in STREAMS:
-        await scheduler.ensure(stream)
-    await site.install(lease=LEASE)
-    name = await site.sandbox.node("a", labels={f"{DEPLOY}dcgm": "false"})
-    await site.patch(resources.NODES, name, BOOT, subresource="status")
-
-    async def run_role(transport: Transport, env: Env, service: Service) -> None:
-        await run(
-            DiscoveryClusterSettings(namespace=site.namespace),
-            kube=transport,
-            bus=bus.connect(Identity(writer=Writer.DISCOVERY_CLUSTER)),
-            env=env,
-            service=service,
-        )
+    node = await add_node(site, **{f"{DEPLOY}dcgm": "false"})
+    name = node.name
 
     async def labels() -> dict[str, str]:
         return (await site.kube.get(resources.NODES, name)).metadata.labels
@@ -78,14 +53,8 @@ async def test_a_node_is_labelled_paused_edited_and_unchanged_by_a_restart(
         await site.patch(resources.NODES, name, body)
 
     operands = {**ALL_OPERANDS, "dcgm": "false"}
-    async with site.role(run_role) as service:
-        uid = (await site.kube.get(resources.NODES, name)).metadata.uid
-        report = Report.of(
-            SYSTEM, node=name, node_uid=uid, boot_id="boot-1", component="discovery", at=1.0
-        )
-        agent = bus.connect(Identity(writer=Writer.DISCOVERY, node=name))
-        subject = subjects.State(cluster="default", node=name, component="discovery", kind="facts")
-        await agent.store(STATE, str(subject), encode(report))
+    async with site.role(node.run) as service:
+        await node.report(SYSTEM, writer=Writer.DISCOVERY, kind="facts")
         await wait_for_operands(operands)
         found = await labels()
         assert (found[PRESENT], found[f"{KERNEL}full"]) == ("true", "5.15.0-139-generic")
@@ -111,7 +80,7 @@ async def test_a_node_is_labelled_paused_edited_and_unchanged_by_a_restart(
     ]  # fmt: skip
     assert {revision.code for revision in before} <= {200, 409}
 
-    async with site.role(run_role) as service:
+    async with site.role(node.run) as service:
         await eventually(lambda: service.unready_reasons() == [], within=60)
         await site.label(name, {f"{DEPLOY}operands": None})
         # The restored operands prove that the role has reconciled everything.

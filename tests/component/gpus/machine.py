@@ -14,8 +14,11 @@ from libs.host.gpus.division import Activation
 from libs.host.gpus.nvml import NvmlGpus
 from libs.host.gpus.process import NvmlProcess
 from libs.host.tree import Tree
-from libs.testing.nvml import VARIABLE, Return, StandIn, library, profiles
+from libs.testing.nvml import VARIABLE, Return, StandIn, StandInGpu, library, profiles
+from libs.testing.nvml.products import MIB
 from tests.component.gpus.forks import use_forks
+from tests.component.testing.nvml.client import Client
+from tests.component.testing.nvml.geometry import partition
 from tests.unit.host.builders import put
 from tests.unit.host.gpus_suite import LONGEST_WAIT
 
@@ -88,6 +91,7 @@ class StandInMachine:
         for name in ("nvidiactl", *(f"nvidia{minor}" for minor in range(16))):
             (self.devices / name).touch()
         self.root = root / "host"
+        self._product = profiles.ALL[profile].product
         self.stand_in = StandIn.create(
             root / "gpus", profiles.ALL[profile], device_folder=self.devices
         )
@@ -185,6 +189,17 @@ class StandInMachine:
         elif used:
             gpu.add_process(4711, gpu_instance=instances[0], compute_instance=0)
 
+    def divide(self, *names: str, index: int = 0) -> None:
+        """Divide a GPU into these GPU instances through pynvml, as an operator does."""
+        gpu = self.stand_in.gpus[index]
+        gpu.mig.mode = gpu.mig.pending_mode = 1
+        client = Client(library())
+        try:
+            client.open(self.stand_in)
+            partition(client, client.gpu(index), self._product, *names)
+        finally:
+            client.end()
+
     def forbid(self) -> None:
         for function in CHANGES:
             self.stand_in.fail(function, Return.NO_PERMISSION)
@@ -194,3 +209,27 @@ class StandInMachine:
             process.is_held = False
             process.kill()
         self.gpus.close()
+
+
+def let_work(gpu: StandInGpu) -> None:
+    """Give the GPU values that differ, as a job does and as errors do."""
+    readings, health, profiling = gpu.readings, gpu.health, gpu.profiling
+    readings.sm_clock_mhz, readings.memory_clock_mhz, readings.video_clock_mhz = 1980, 2619, 1545
+    readings.memory_temperature_c, readings.temperature_c = 58, 51
+    readings.power_mw, readings.energy_mj = 412_500, 9_876_543_210
+    readings.pcie_replays, readings.performance_state, readings.clock_reasons = 2, 0, 0x24
+    readings.gpu_utilization, readings.memory_utilization = 97, 61
+    readings.encoder_utilization, readings.decoder_utilization = 3, 4
+    readings.memory_used = 10_000 * MIB
+    readings.violations_ns[:] = range(11, 17)
+    health.remapped_uncorrected, health.remapped_corrected, health.remap_pending = 1, 2, 1
+    health.ecc_volatile.corrected_dram, health.ecc_volatile.uncorrected_dram = 6, 5
+    health.ecc_aggregate.corrected_dram, health.ecc_aggregate.uncorrected_dram = 7, 8
+    for place, name in enumerate(
+        ("graphics", "sm", "sm_occupancy", "tensor", "dram", "fp64", "fp32", "fp16", "integer")
+    ):
+        setattr(profiling, name, 50.0 + place)
+    for place, name in enumerate(("dfma", "hmma", "imma")):
+        setattr(profiling, f"tensor_{name}", 41.0 + place)
+    profiling.pcie_tx, profiling.pcie_rx = 1.5, 2.5
+    profiling.nvlink_tx, profiling.nvlink_rx = 3.5, 4.5

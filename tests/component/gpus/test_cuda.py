@@ -101,7 +101,7 @@ def test_an_error_of_the_driver_is_that_of_every_gpu(
     assert problems(compute(bench)) == dict.fromkeys(range(FEW), problem)
 
 
-def test_without_the_device_of_unified_memory(bench: StandInMachine) -> None:
+def test_a_machine_without_the_device_of_unified_memory_is_named(bench: StandInMachine) -> None:
     cuda = make(bench)
     (bench.devices / "nvidia-uvm").unlink()
     (found,) = cuda.compute([bench.stand_in.gpus[0].uuid])
@@ -169,7 +169,7 @@ def test_a_process_that_says_nothing_of_use(
     assert [each.problem for each in cuda.compute(["GPU-0"])] == [problem]
 
 
-def test_without_a_library(bench: StandInMachine, tmp_path: Path) -> None:
+def test_a_machine_without_a_library_is_named(bench: StandInMachine, tmp_path: Path) -> None:
     (found,) = make(bench, path=tmp_path / "libcuda.so.1").compute(["GPU-0"])
     assert found.problem is CudaProblem.NO_LIBRARY
 

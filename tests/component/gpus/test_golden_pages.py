@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from services.telemetry.metric_list import DEFAULT_LIST
 from tests.component.gpus import golden_pages
-from tests.component.gpus.golden_pages import EVERY_FIELD, GOLDEN, MACHINES, page, shown, values
+from tests.component.gpus.golden_pages import ALL_FIELDS, GOLDEN, MACHINES, page, shown, values
 from tests.component.gpus.machine import StandInMachine
 
 
@@ -58,5 +58,5 @@ def test_of_the_default_list_only_what_a_machine_lacks_is_absent() -> None:
 def _absent(golden: str) -> list[str]:
     names = golden.partition("Absent on this machine:\n")[2].split()
     assert all(re.fullmatch(r"DCGM_FI_\w+", name) for name in names)
-    assert set(names) < {metric.field.name for metric in EVERY_FIELD.metrics}
+    assert set(names) < {metric.field.name for metric in ALL_FIELDS.metrics}
     return names

@@ -54,6 +54,7 @@ def test_the_process_loads_pynvml_and_msgspec_alone() -> None:
         "libs.contracts.gpus",
         "libs.contracts.message",
         "libs.contracts.numbers",
+        "libs.contracts.words",
         "libs.host",
         "libs.host.gpus",
         "libs.host.gpus.child",

@@ -4,7 +4,7 @@ import inspect
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 
 import pynvml
@@ -13,13 +13,10 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction, XidCode
-from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import measuring, reading
-from libs.testing.nvml import Return, StandInGpu, library
-from libs.testing.nvml.products import A100, H100, Product
-from tests.component.gpus.machine import StandInMachine, with_machine
+from libs.testing.nvml import Return, library
+from tests.component.gpus.machine import StandInMachine, let_work, with_machine
 from tests.component.testing.nvml.client import Client
-from tests.component.testing.nvml.geometry import partition
 from tests.unit.host.gpus_suite import errors_of, is_measured
 
 MIB = 1 << 20
@@ -78,110 +75,6 @@ def test_links_that_are_down_and_a_recovery_are_described(bench: StandInMachine)
     assert bench.gpus.describe()[0] == replace(
         before, nvlinks_down=(3, 17), recovery=RecoveryAction.DRAIN_AND_RESET
     )
-
-
-def set_all(gpu: StandInGpu) -> None:
-    """Give each reading a value of its own."""
-    readings, health = gpu.readings, gpu.health
-    readings.sm_clock_mhz, readings.memory_clock_mhz = 1980, 2619
-    readings.memory_temperature_c, readings.temperature_c = 58, 51
-    readings.power_mw, readings.power_limit_mw, readings.energy_mj = 412_500, 650_000, 9_876_543_210
-    readings.pcie_replays, readings.performance_state, readings.clock_reasons = 2, 2, 0x24
-    readings.gpu_utilization, readings.memory_utilization = 97, 61
-    readings.encoder_utilization, readings.decoder_utilization = 3, 4
-    readings.memory_used = 70_000 * MIB
-    readings.video_clock_mhz = 1545
-    readings.violations_ns[:] = range(11, 17)
-    gpu.profiling.integer, gpu.profiling.nvlink_tx, gpu.profiling.nvlink_rx = 40.0, 3.5, 4.5
-    for place, name in enumerate(("dfma", "hmma", "imma")):
-        setattr(gpu.profiling, f"tensor_{name}", 41.0 + place)
-    health.remapped_uncorrected, health.remapped_corrected = 1, 2
-    health.remap_failure = health.remap_pending = 1
-    health.ecc_volatile.corrected_dram, health.ecc_volatile.uncorrected_dram = 6, 5
-    health.ecc_aggregate.corrected_dram, health.ecc_aggregate.uncorrected_dram = 7, 8
-    for name in ("graphics", "sm", "sm_occupancy", "tensor", "dram", "fp64", "fp32", "fp16"):
-        setattr(gpu.profiling, name, 50.0 + len(name))
-    gpu.profiling.pcie_tx, gpu.profiling.pcie_rx = 1.5, 2.5
-
-
-def test_every_value_is_measured(bench: StandInMachine) -> None:
-    bench.gpus.open()
-    set_all(bench.stand_in.gpus[1])
-    bench.gpus.sample()
-    sample = bench.gpus.sample()[1]
-    unread = {name for name in GpuSample.__struct_fields__ if getattr(sample, name) is None}
-    assert sample == GpuSample(
-        uuid=bench.stand_in.gpus[1].uuid,
-        index=1,
-        pci="00000000:43:00.0",
-        sm_clock_mhz=1980,
-        memory_clock_mhz=2619,
-        memory_temperature_c=58,
-        temperature_c=51,
-        power_w=412.5,
-        energy_mj=9_876_543_210,
-        pcie_replays=2,
-        gpu_utilization=97,
-        memory_utilization=61,
-        encoder_utilization=3,
-        decoder_utilization=4,
-        framebuffer_free_mib=81559 - 70_000 - 552,
-        framebuffer_used_mib=70_000,
-        framebuffer_reserved_mib=552,
-        nvlink_mb_per_s=0,
-        remapped_uncorrectable=1,
-        remapped_correctable=2,
-        remap_failure=1,
-        remap_pending=1,
-        graphics_active=0.58,
-        tensor_active=0.56,
-        dram_active=0.54,
-        pcie_tx_bytes_per_s=MIB * 3 // 2,
-        pcie_rx_bytes_per_s=MIB * 5 // 2,
-        ecc_volatile_uncorrected=5,
-        ecc_volatile_corrected=6,
-        ecc_aggregate_corrected=7,
-        ecc_aggregate_uncorrected=8,
-        clock_reasons=0x24,
-        power_limit_w=650.0,
-        performance_state=2,
-        nvlink_flit_errors=0,
-        nvlink_data_errors=0,
-        nvlink_replay_errors=0,
-        nvlink_recovery_errors=0,
-        sm_active=0.52,
-        sm_occupancy=0.62,
-        fp64_active=0.54,
-        fp32_active=0.54,
-        fp16_active=0.54,
-        vgpu_licensed=0,
-        power_violation_ns=11,
-        thermal_violation_ns=12,
-        sync_boost_violation_ns=13,
-        board_limit_violation_ns=14,
-        low_utilization_violation_ns=15,
-        reliability_violation_ns=16,
-        integer_active=0.4,
-        tensor_dfma_active=0.41,
-        tensor_hmma_active=0.42,
-        tensor_imma_active=0.43,
-        nvlink_tx_bytes_per_s=MIB * 7 // 2,
-        nvlink_rx_bytes_per_s=MIB * 9 // 2,
-        nvlink_first_mb_per_s=0,
-        power_management_limit_w=650.0,
-        video_clock_mhz=1545,
-        pcie_link_generation=5,
-        pcie_link_width=16,
-    )
-    assert unread == {
-        "xid",
-        "pod_uid",
-        "late_s",
-        "minor",
-        "retired_corrected",
-        "retired_uncorrected",
-        "retired_pending",
-    }
 
 
 def test_the_first_sample_has_no_rates(bench: StandInMachine) -> None:
@@ -271,10 +164,8 @@ ERRORS = [Return.UNKNOWN, Return.TIMEOUT, Return.OPERATING_SYSTEM, Return.IN_USE
 
 
 @with_machine(profile="A100-40GB")
-def test_a_value_that_cannot_be_read_now_is_what_was_read_last(
-    bench: StandInMachine, split: Callable[..., None]
-) -> None:
-    split(A100, "1g.5gb", "2g.10gb")
+def test_a_value_that_cannot_be_read_now_is_what_was_read_last(bench: StandInMachine) -> None:
+    bench.divide("1g.5gb", "2g.10gb")
     bench.stand_in.machine.gpu_count = 2
     bench.gpus.open()
     before = bench.gpus.describe()
@@ -287,9 +178,9 @@ def test_a_value_that_cannot_be_read_now_is_what_was_read_last(
 
 @with_machine(profile="A100-40GB")
 def test_a_value_that_was_never_read_is_a_problem_of_its_gpu_and_of_no_other(
-    bench: StandInMachine, split: Callable[..., None]
+    bench: StandInMachine,
 ) -> None:
-    split(A100, "1g.5gb", "2g.10gb")
+    bench.divide("1g.5gb", "2g.10gb")
     bench.stand_in.machine.gpu_count = 2
     bench.gpus.open()
     before = bench.gpus.describe()
@@ -308,9 +199,9 @@ def test_a_value_that_was_never_read_is_a_problem_of_its_gpu_and_of_no_other(
 
 @with_machine(profile="A100-40GB")
 def test_the_mode_that_cannot_be_read_makes_no_whole_gpu_of_a_divided_one(
-    bench: StandInMachine, split: Callable[..., None]
+    bench: StandInMachine,
 ) -> None:
-    split(A100, "1g.5gb", "2g.10gb")
+    bench.divide("1g.5gb", "2g.10gb")
     bench.gpus.open()
     bench.gpus.sample()
     bench.stand_in.fail("nvmlDeviceGetMigMode", Return.UNKNOWN, gpu=0)
@@ -351,22 +242,8 @@ def client() -> Iterator[Client]:
     client.end()
 
 
-@pytest.fixture
-def split(bench: StandInMachine, client: Client) -> Callable[..., None]:
-    """Divide the first GPU."""
-
-    def split(product: Product, *names: str) -> None:
-        client.open(bench.stand_in)
-        client.nvmlDeviceSetMigMode(client.gpu(0), 1)
-        if product is A100:
-            bench.stand_in.gpus[0].reset()
-        partition(client, client.gpu(0), product, *names)
-
-    return split
-
-
-def test_mig_devices_are_described(bench: StandInMachine, split: Callable[..., None]) -> None:
-    split(H100, "1g.10gb", "3g.40gb", "1g.10gb+me")
+def test_mig_devices_are_described(bench: StandInMachine) -> None:
+    bench.divide("1g.10gb", "3g.40gb", "1g.10gb+me")
     bench.gpus.open()
     gpu, other, *_ = bench.gpus.describe()
     assert (gpu.mig_mode, gpu.mig_pending, other.mig_mode, other.migs) == (True, True, False, ())
@@ -382,10 +259,10 @@ def test_mig_devices_are_described(bench: StandInMachine, split: Callable[..., N
     assert is_measured(sample)
 
 
-def test_each_gpu_instance_is_measured(bench: StandInMachine, split: Callable[..., None]) -> None:
-    split(H100, "1g.10gb", "3g.40gb")
+def test_each_gpu_instance_is_measured(bench: StandInMachine) -> None:
+    bench.divide("1g.10gb", "3g.40gb")
     stand_in = bench.stand_in.gpus[0]
-    set_all(stand_in)
+    let_work(stand_in)
     for instance in stand_in.mig.gpu_instances:
         instance.memory_used = 1000 * MIB
     bench.gpus.open()
@@ -398,15 +275,13 @@ def test_each_gpu_instance_is_measured(bench: StandInMachine, split: Callable[..
         assert each.profile == mig.profile
         assert (each.framebuffer_used_mib, each.framebuffer_reserved_mib) == (1000, 0)
         assert each.framebuffer_free_mib == mig.memory_mib - 1000
-        assert (each.graphics_active, each.tensor_imma_active) == (0.58, 0.43)
+        assert (each.graphics_active, each.tensor_imma_active) == (0.5, 0.43)
     assert other.instances == ()
 
 
 @with_machine(profile="A100-40GB")
-def test_without_the_right_to_ask_for_profiles_their_names_are_read(
-    bench: StandInMachine, split: Callable[..., None]
-) -> None:
-    split(A100, "1g.5gb+me", "2g.10gb")
+def test_without_the_right_to_ask_for_profiles_their_names_are_read(bench: StandInMachine) -> None:
+    bench.divide("1g.5gb+me", "2g.10gb")
     for function in ("nvmlDeviceGetGpuInstanceById", "nvmlGpuInstanceGetInfo"):
         bench.stand_in.fail(function, Return.NO_PERMISSION)
     bench.gpus.open()
@@ -497,10 +372,8 @@ def test_the_ends_of_links_are_other_gpus_or_switches(bench: StandInMachine) -> 
 
 
 @with_machine(profile="A100-40GB")
-def test_an_xid_names_the_instance_to_which_the_driver_attributes_it(
-    bench: StandInMachine, split: Callable[..., None]
-) -> None:
-    split(A100, "1g.5gb", "2g.10gb")
+def test_an_xid_names_the_instance_to_which_the_driver_attributes_it(bench: StandInMachine) -> None:
+    bench.divide("1g.5gb", "2g.10gb")
     bench.gpus.open()
     gpu = bench.gpus.describe()[0]
     instance = gpu.migs[1].gpu_instance

@@ -1,7 +1,8 @@
 """Compaction and restart of the server: the errors, and the recovery of a cache."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -49,13 +50,18 @@ async def test_revisions_before_a_compaction_are_gone(sandbox: Sandbox, kube: Ku
         assert await watched.take(1) == [("ADDED", "d", created.metadata.resource_version)]
 
 
-def cache_of(sandbox: Sandbox, kube: Kube) -> Cache[Object]:
-    return Cache(
-        kube,
-        CONFIG_MAPS,
-        env=make_env(),
-        namespace=sandbox.namespace,
-    )
+@asynccontextmanager
+async def following(sandbox: Sandbox, kube: Kube) -> AsyncGenerator[Cache[Object]]:
+    """Run a cache of the sandbox's ConfigMaps, synchronised."""
+    cache = Cache(kube, CONFIG_MAPS, env=make_env(), namespace=sandbox.namespace)
+    task = asyncio.create_task(cache.run())
+    try:
+        await cache.wait_synced()
+        yield cache
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def same(sandbox: Sandbox, cache: Cache[Object]) -> bool:
@@ -70,10 +76,7 @@ async def test_a_cache_recovers_from_a_restart_and_a_compaction(
     sandbox: Sandbox, kube: Kube, interruption: str
 ) -> None:
     """Write before and after the interruption."""
-    cache = cache_of(sandbox, kube)
-    following = asyncio.create_task(cache.run())
-    try:
-        await cache.wait_synced()
+    async with following(sandbox, kube) as cache:
         changed = await kube.create(CONFIG_MAPS, config_map("a"))
         deleted = await kube.create(CONFIG_MAPS, config_map("b"))
         await eventually(lambda: same(sandbox, cache))
@@ -89,36 +92,22 @@ async def test_a_cache_recovers_from_a_restart_and_a_compaction(
         assert int(cached.metadata.resource_version) > int(changed.metadata.resource_version)
         assert cache.get(f"{sandbox.namespace}/b") is None
         assert await cache.verify_current(within=10.0)
-    finally:
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
 
 
 async def test_a_cache_has_our_own_write_before_its_watch_event(
     sandbox: Sandbox, kube: Kube
 ) -> None:
-    cache = cache_of(sandbox, kube)
-    following = asyncio.create_task(cache.run())
-    try:
-        await cache.wait_synced()
+    async with following(sandbox, kube) as cache:
         created = await kube.create(CONFIG_MAPS, config_map("a"))
         cache.record_write(created)
         assert cache.get(f"{sandbox.namespace}/a") == created
         await eventually(lambda: same(sandbox, cache))
-    finally:
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
 
 
 async def test_a_cache_equals_the_server_after_many_concurrent_writes(
     sandbox: Sandbox, kube: Kube
 ) -> None:
-    cache = cache_of(sandbox, kube)
-    following = asyncio.create_task(cache.run())
-    try:
-        await cache.wait_synced()
+    async with following(sandbox, kube) as cache:
 
         async def churn(n: int) -> None:
             name = f"c{n % 5}"
@@ -134,7 +123,3 @@ async def test_a_cache_equals_the_server_after_many_concurrent_writes(
 
         await asyncio.gather(*(churn(n) for n in range(60)))
         await eventually(lambda: same(sandbox, cache))
-    finally:
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following

@@ -13,7 +13,7 @@ from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.controller import Controller, ControllerMetrics, Reconciled, ReconcileResult
 from libs.kube.errors import KubeError, Unavailable
-from libs.kube.queue import RETRY_CAP, WorkQueue
+from libs.kube.queue import RETRY_CAP
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.views import Object
 from libs.runtime.metrics import Metrics
@@ -207,8 +207,6 @@ def test_a_controller_converges_after_a_storm_and_then_writes_nothing(seed: int)
 
     async def main(sim: Sim) -> None:
         world = World(sim)
-        queue: WorkQueue[str] = WorkQueue(clock=sim.clock)
-        world.full.on_change(lambda old, new: queue.add(_either(old, new).metadata.key))
 
         async def mirror(key: str) -> ReconcileResult:
             view = world.full.get(key)
@@ -229,12 +227,12 @@ def test_a_controller_converges_after_a_storm_and_then_writes_nothing(seed: int)
         controller = Controller(
             name="mirror",
             reconcile=mirror,
-            queue=queue,
             concurrency=3,
             timeout=10.0,
             env=sim.env("controller"),
             metrics=ControllerMetrics(Metrics(version="test"), controllers=["mirror"]),
         )
+        world.full.on_change(lambda old, new: controller.queue.add(_either(old, new).metadata.key))
         async with world.running(controller.run()):
             await world.storm(*READS, "patch")
             await sim.clock.sleep(2 * RETRY_CAP)

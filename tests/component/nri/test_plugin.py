@@ -10,7 +10,7 @@ from libs.host.machine import InlineOffload
 from libs.host.nri import api_pb2 as api
 from libs.host.nri import frames
 from libs.host.nri.plugin import CHECK_EVERY, RETRY, NriPlugin
-from libs.host.nri.port import NewContainer, Refused
+from libs.host.nri.port import InjectionRefused, NewContainer
 from libs.host.tree import Tree
 from libs.runtime.clock import SystemClock
 from tests.component.nri.runtime import PluginError, Runtime
@@ -28,7 +28,7 @@ class ByName:
     def devices(self, container: NewContainer) -> Sequence[str]:
         self.asked.append(container)
         if container.name == "refused":
-            raise Refused("it may not")
+            raise InjectionRefused("it may not")
         if container.name == "broken":
             raise ZeroDivisionError
         return [GPU] * (container.name == "main")

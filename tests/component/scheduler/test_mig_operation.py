@@ -13,7 +13,8 @@ from libs.contracts.rollout import ConditionType, RolloutCondition
 from libs.policy.mig.defaults import default_config
 from libs.policy.mig.geometry import expected_geometry, mig_digest
 from libs.policy.mig.resolution import MigProblem, resolve
-from libs.testing.machines.base_files import H100, PLAIN, GpuModel, gpus
+from libs.testing.machines.base_files import PLAIN, gpus
+from libs.testing.nvml.products import A100, H100, Product
 from services.scheduler import resources
 from tests.component.scheduler.audited import in_audited_world
 from tests.component.scheduler.test_mig import (
@@ -34,17 +35,9 @@ from tests.component.scheduler.world import (
 
 MIG_STATE = f'metadata.labels["{MIG_STATE_LABEL}"]'
 SEVEN, MIXED, NONE = "all-1g.10gb", "all-balanced", "all-disabled"
-A100 = GpuModel(
-    name="NVIDIA A100-SXM4-40GB",
-    device="20b0",
-    subsystem="144e",
-    memory_mib=40960,
-    compute_capability=(8, 0),
-)
-"""Its MIG mode changes at a reset, which the machine does not make."""
 
 
-def digest(name: str, config: str, model: GpuModel = H100) -> str:
+def digest(name: str, config: str, model: Product = H100) -> str:
     """Return the digest of a machine's geometry, divided as this configuration says."""
     found = gpus(name, 2, model)
     pci = [

@@ -18,7 +18,7 @@ from libs.contracts.reports import BEAT_PERIOD, Outcome
 from libs.contracts.telemetry import Batch
 from libs.health.record import XID_END
 from libs.host.kernel_log import slot_of
-from services.telemetry.node.publisher import CHANGE_INTERVAL, RETRY_INTERVAL
+from services.telemetry.node.publisher import RETRY_INTERVAL
 from tests.component.gpus.machine import StandInMachine
 from tests.unit.host.gpus_suite import LONGEST_WAIT
 from tests.unit.telemetry.node.world import INTERVAL, World, in_world
@@ -51,32 +51,6 @@ def measured(batch: Batch) -> list[int]:
 
 
 @in_world
-async def test_a_gpu_that_hangs_is_failed_in_that_sweep_and_heals_while_seven_are_measured(
-    world: World, bench: StandInMachine
-) -> None:
-    use(world, bench)
-    async with world.received_batches() as batches, world.agent():
-        await world.clock.sleep(1)
-        assert states(world) == [OK] * 8
-        hung = bench.stand_in.gpus[3]
-        hung.hang()
-        await world.clock.sleep(INTERVAL)
-        assert states(world) == all_but(3)
-        assert findings(world, 3)[HealthRule.UNUSABLE].remedy == REMEDIES[GpuProblem.HUNG]
-        await world.clock.sleep(2 * CHANGE_INTERVAL)
-        assert hung.health.hung_calls == 2
-        hung.release()
-        bench.settle()
-        await world.clock.sleep(HEALED)
-        assert states(world) == [OK] * 8
-    assert measured(batches[0]) == measured(batches[-1]) == list(range(8))
-    others = [0, 1, 2, 4, 5, 6, 7]
-    assert [batch for batch in map(measured, batches) if len(batch) < 8] == [others]
-    assert all(len(batch.gpus) == 8 for batch in batches)
-    assert len(world.reported(Health)) == 3
-
-
-@in_world
 async def test_an_nvml_process_that_crashes_costs_neither_a_sample_nor_a_verdict(
     world: World, bench: StandInMachine
 ) -> None:
@@ -91,27 +65,6 @@ async def test_an_nvml_process_that_crashes_costs_neither_a_sample_nor_a_verdict
         assert states(world) == [OK] * 8
         assert len(world.reported(Health)) == 1
     assert [measured(batch) for batch in batches] == [list(range(8))] * len(batches)
-
-
-@in_world
-async def test_a_gpu_that_is_lost_with_xid_79_heals_when_it_is_reset(
-    world: World, bench: StandInMachine
-) -> None:
-    use(world, bench)
-    async with world.received_batches() as batches, world.agent():
-        await world.clock.sleep(1)
-        bench.stand_in.gpus[2].lose()
-        bench.settle()
-        await world.clock.sleep(INTERVAL)
-        assert states(world) == all_but(2)
-        assert findings(world, 2).keys() == {HealthRule.UNUSABLE, HealthRule.XID}
-        assert findings(world, 2)[HealthRule.XID].xid == 79
-        await world.clock.sleep(4 * INTERVAL)
-        assert len(world.reported(Health)) == 2
-        bench.stand_in.gpus[2].reset()
-        await world.clock.sleep(HEALED)
-        assert states(world) == [OK] * 8
-    assert measured(batches[1]) == [0, 1, 3, 4, 5, 6, 7]
 
 
 @in_world
@@ -248,27 +201,3 @@ async def test_a_driver_that_hangs_is_named_while_the_agent_is_alive_and_quiesce
         await world.clock.sleep(HEALED)
         assert states(world) == [OK] * 8
         assert service.unready_reasons() == []
-
-
-@in_world
-async def test_all_calls_behind_one_lock_are_named_and_all_is_back_by_itself(
-    world: World, bench: StandInMachine
-) -> None:
-    use(world, bench)
-    async with world.received_batches() as batches, world.agent() as service:
-        await world.clock.sleep(1)
-        bench.stand_in.machine.one_lock = 1
-        bench.stand_in.gpus[3].hang()
-        await world.clock.sleep(INTERVAL)
-        assert states(world) == [FAILED] * 8
-        for index in range(8):
-            assert findings(world, index)[HealthRule.UNUSABLE].remedy
-        await world.clock.sleep(2 * INTERVAL)
-        assert service.unready_reasons()
-        assert states(world) == [FAILED] * 8
-        bench.stand_in.gpus[3].release()
-        bench.stand_in.machine.one_lock = 0
-        await world.clock.sleep(HEALED)
-        assert states(world) == [OK] * 8
-        assert service.unready_reasons() == []
-    assert measured(batches[-1]) == list(range(8))

@@ -38,12 +38,17 @@ def ready_after(pod: Object) -> float | None:
     return None
 
 
+def _owned_pods(objects: list[Object]) -> list[Object]:
+    """Return the pods of agents: those that only bear the names of services have no owner."""
+    return [each for each in objects if each["metadata"].get("ownerReferences")]
+
+
 def _pods(agents: Sequence[str], *, ready: bool) -> Callable[[list[Object]], bool]:
     """Return whether every node has these agents."""
 
     def are_there(objects: list[Object]) -> bool:
         nodes = sum(each["kind"] == "Node" for each in objects)
-        pods = [each for each in objects if each["kind"] == "Pod"]
+        pods = _owned_pods(objects)
         found = Counter(agent_of(pod) for pod in pods if not ready or ready_after(pod) is not None)
         return all(found[agent] == nodes for agent in agents)
 
@@ -87,7 +92,7 @@ async def until_agents_are_ready(
             if name not in seen and is_there(objects):
                 seen[name] = clock.time() - started
         if len(seen) == len(LINKS):
-            return [each for each in objects if each["spec"].get("nodeName")], seen
+            return _owned_pods(objects), seen
         if clock.time() - started > _WITHIN:
             raise AssertionError(await _story(installation, seen))
         await asyncio.sleep(_CHECK_EVERY)

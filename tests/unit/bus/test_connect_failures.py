@@ -7,30 +7,15 @@ import pytest
 from libs.bus.nats.failures import REPEAT_SECONDS, ConnectFailures
 from libs.bus.nats.tls_errors import describe_tls_error
 from libs.contracts.identities import Identity, Writer
+from tests.unit.manual_clock import ManualClock
 
 AGENT = Identity(writer=Writer.DRIVER, node="a")
-
-
-class SetClock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.time = 50.0
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError(f"nobody sleeps here: {seconds}")
 
 
 def test_a_cause_is_logged_once_and_again_while_it_lasts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = SetClock()
+    clock = ManualClock(50.0)
     failures = ConnectFailures(clock)
     for _ in range(int(2.5 * REPEAT_SECONDS)):
         failures.failed(AGENT, "tls://nats", "refused")
@@ -44,7 +29,7 @@ def test_a_cause_is_logged_once_and_again_while_it_lasts(
 
 
 def test_causes_that_alternate_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
-    failures = ConnectFailures(SetClock())
+    failures = ConnectFailures(ManualClock(50.0))
     for why in ("a", "b") * 10:
         failures.failed(AGENT, "tls://nats", why)
     assert len(caplog.messages) == 2
@@ -52,7 +37,7 @@ def test_causes_that_alternate_are_logged_once_each(caplog: pytest.LogCaptureFix
 
 
 def test_causes_that_always_differ_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    clock = SetClock()
+    clock = ManualClock(50.0)
     failures = ConnectFailures(clock)
     for number in range(1_000):
         failures.failed(AGENT, "tls://nats", f"cause {number}")
@@ -63,7 +48,7 @@ def test_causes_that_always_differ_do_not_fill_the_log(caplog: pytest.LogCapture
 
 
 def test_after_a_connection_a_cause_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    failures = ConnectFailures(SetClock())
+    failures = ConnectFailures(ManualClock(50.0))
     assert failures.reason == ""
     failures.failed(AGENT, "tls://nats", "refused")
     failures.ended()

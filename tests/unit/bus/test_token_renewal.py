@@ -10,24 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.bus.token_renewal import EARLIEST, LATEST, TokenLife, TokenRenewal, token_life
+from tests.unit.manual_clock import ManualClock
 
 ISSUED, EXPIRES = 1_000.0, 2_000.0
-
-
-class SetClock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.time = ISSUED
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError(f"nobody sleeps here: {seconds}")
 
 
 def jwt(**claims: object) -> str:
@@ -35,7 +20,7 @@ def jwt(**claims: object) -> str:
     return f"e30.{payload}.x"
 
 
-def renewal(clock: SetClock, seed: int = 1) -> TokenRenewal:
+def renewal(clock: ManualClock, seed: int = 1) -> TokenRenewal:
     return TokenRenewal(name="/token", clock=clock, source=random.Random(seed))
 
 
@@ -67,7 +52,7 @@ def test_the_life_of_a_token_is_read_without_its_key() -> None:
 )
 def test_a_token_that_does_not_say_when_it_expires_has_no_life(token: str) -> None:
     assert token_life(token) is None
-    clock = SetClock()
+    clock = ManualClock(ISSUED)
     session = renewal(clock)
     session.used(token)
     clock.time = 1e12
@@ -85,7 +70,7 @@ def test_no_payload_raises(payload: bytes) -> None:
 def test_sessions_are_renewed_spread_over_the_end_of_their_tokens_life() -> None:
     due: list[float] = []
     for seed in range(200):
-        clock = SetClock()
+        clock = ManualClock(ISSUED)
         session = renewal(clock, seed)
         session.used(jwt(iat=ISSUED, exp=EXPIRES))
         while not session.is_due():
@@ -99,7 +84,7 @@ def test_sessions_are_renewed_spread_over_the_end_of_their_tokens_life() -> None
 def test_only_a_token_that_lasts_longer_renews_a_session(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = SetClock()
+    clock = ManualClock(ISSUED)
     session = renewal(clock)
     session.used(jwt(iat=ISSUED, exp=EXPIRES))
     clock.time = 1_960.0

@@ -1,11 +1,9 @@
 """What `sluice doctor` says of what it found."""
 
-import io
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from libs.contracts.queries import PoolStatus, StatusAnswer
 from libs.contracts.rollout import (
@@ -41,6 +39,7 @@ from libs.ctl.checks import (
     worst,
 )
 from libs.ctl.failures import ExitCode, Failure, UnreadableFile
+from libs.ctl.output import view_lines
 from libs.ctl.policy_checks import OF_DRIVERS, Policy, PolicyStatus, policy_checks
 from libs.ctl.views.doctor import doctor_view
 from libs.kube.views import Condition, DaemonSet, DaemonSetStatus, Metadata
@@ -304,10 +303,7 @@ def test_a_view_says_what_is_wrong_first_and_what_is_ok_in_one_line() -> None:
     ]
 
     def lines(*, wide: bool = False) -> list[str]:
-        out = io.StringIO()
-        view = doctor_view(found, wide=wide)
-        Console(file=out, width=80, highlight=False, color_system=None).print(view)
-        return [line.rstrip() for line in out.getvalue().splitlines()]
+        return view_lines(doctor_view(found, wide=wide), width=80)
 
     first, *others = lines()
     assert first.startswith("fault    NATS: away ")

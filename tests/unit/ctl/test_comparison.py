@@ -1,12 +1,10 @@
 """A rollout beside its plan, from events."""
 
-import io
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from libs.contracts.events import (
     Event,
@@ -23,6 +21,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanLimits
 from libs.ctl.comparison import Comparison
+from libs.ctl.output import view_lines
 from libs.ctl.rollout_history import RolloutHistory
 from libs.ctl.views.comparison import (
     comparison_html,
@@ -111,11 +110,7 @@ def rollout() -> Stream:
 
 
 def text(comparison: Comparison, width: int) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width, highlight=False, color_system=None).print(
-        comparison_view(comparison, width=width)
-    )
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return "\n".join(view_lines(comparison_view(comparison, width=width), width=width))
 
 
 def test_the_error_is_a_share_of_what_was_planned() -> None:

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
     RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
     SKIP_LABEL,
@@ -23,16 +21,14 @@ from libs.ctl.versions import TARGET_ANNOTATION
 from libs.fleet.records import record_of
 from libs.kube.views import Metadata
 from libs.policy.render import rendered
+from tests.builders.fleet import written
 
 
 def node(state: str = "", *, record: bool = False, lease: LeaseOwner | None = None) -> Metadata:
-    annotations: dict[str, str] = {}
-    if record:
-        record_of = NodeRecord(node_uid="u", epoch=1, token=1)
-        annotations[RECORD_ANNOTATION] = encode(record_of).decode()
-    if lease is not None:
-        held = NodeLease(node_uid="u", owner=lease, token=1, since=0.0)
-        annotations[LEASE_ANNOTATION] = encode(held).decode()
+    annotations = written(
+        NodeRecord(node_uid="u", epoch=1, token=1) if record else None,
+        lease and NodeLease(node_uid="u", owner=lease, token=1, since=0.0),
+    )
     labels = {STATE_LABEL: state} if state else {}
     return Metadata(name="node-1", uid="u", labels=labels, annotations=annotations)
 
@@ -95,9 +91,7 @@ def test_a_request_that_waits_is_not_replaced() -> None:
 
 def test_a_record_of_an_earlier_node_of_the_name_is_none() -> None:
     record = NodeRecord(node_uid="earlier", epoch=1, token=1)
-    metadata = Metadata(
-        name="node-1", uid="u", annotations={RECORD_ANNOTATION: encode(record).decode()}
-    )
+    metadata = Metadata(name="node-1", uid="u", annotations=written(record))
     assert record_of(metadata) is None
     assert record_of(node(record=True)) is not None
     assert record_of(Metadata(name="n", annotations={RECORD_ANNOTATION: "{"})) is None

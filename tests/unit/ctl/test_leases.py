@@ -6,11 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.contracts.message import decode, encode
+from libs.contracts.message import decode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
     LEASE_CLAIM_ANNOTATION,
-    RECORD_ANNOTATION,
     LeaseOwner,
     NodeLease,
     NodeRecord,
@@ -23,6 +22,7 @@ from libs.ctl.observe.objects import Pod
 from libs.fleet.records import held_of
 from libs.kube.views import Metadata, Node, NodeSpec
 from libs.policy.render.rendered import IMAGE_LABEL
+from tests.builders.fleet import written
 
 NOW = 1_793_530_800.0
 UPGRADE = NodeLease(node_uid="u", owner=LeaseOwner.UPGRADE, token=4, since=NOW)
@@ -35,11 +35,7 @@ ADMITTED = re.compile(r'[^\\]*"owner"[ ]*:[ ]*"human"[^\\]*')
 
 def node(lease: NodeLease | str | None = None, claim: NodeLease | str | None = None) -> Metadata:
     record = NodeRecord(node_uid="u", epoch=1, token=3, pool="blue")
-    annotations = {RECORD_ANNOTATION: encode(record).decode()}
-    for key, value in ((LEASE_ANNOTATION, lease), (LEASE_CLAIM_ANNOTATION, claim)):
-        if value is not None:
-            annotations[key] = value if isinstance(value, str) else encode(value).decode()
-    return Metadata(name="node-9", uid="u", annotations=annotations)
+    return Metadata(name="node-9", uid="u", annotations=written(record, lease, claim))
 
 
 def take(
@@ -48,7 +44,7 @@ def take(
     return leases.take(metadata, who=who, reason=reason, at=NOW, frozen={frozen})
 
 
-def written(edit: Edit) -> dict[str, Any]:
+def patched(edit: Edit) -> dict[str, Any]:
     return edit.patch["metadata"]["annotations"]
 
 
@@ -60,7 +56,7 @@ def refused(metadata: Metadata) -> str:
 
 
 def test_a_node_at_rest_is_taken_with_the_token_of_its_last_operation() -> None:
-    text = written(take(node()))[LEASE_ANNOTATION]
+    text = patched(take(node()))[LEASE_ANNOTATION]
     lease = decode(NodeLease, text.encode())
     assert lease == NodeLease(
         node_uid="u", owner=LeaseOwner.HUMAN, token=3, since=NOW, who="alice", reason="swap a riser"
@@ -69,7 +65,7 @@ def test_a_node_at_rest_is_taken_with_the_token_of_its_last_operation() -> None:
 
 def test_a_node_in_flight_is_claimed_and_its_lease_left_alone() -> None:
     edit = take(node(UPGRADE))
-    assert list(written(edit)) == [LEASE_CLAIM_ANNOTATION]
+    assert list(patched(edit)) == [LEASE_CLAIM_ANNOTATION]
     assert edit.done.endswith("and `sluice why node-9` shows when")
 
 
@@ -83,7 +79,7 @@ def test_a_frozen_pool_ends_no_operation_and_who_takes_a_node_of_it_is_told() ->
 
 @pytest.mark.parametrize("text", ['DOM\\al"ice', 'x", "owner": "upgrade', "tab\tbell\a", "y" * 900])
 def test_what_is_written_passes_the_admission_policy(text: str) -> None:
-    value = written(take(node(), who=text, reason=text))[LEASE_ANNOTATION]
+    value = patched(take(node(), who=text, reason=text))[LEASE_ANNOTATION]
     assert ADMITTED.fullmatch(value)
     assert len(value.split('"owner"')) == 2
     assert len(value) < 600
@@ -98,7 +94,7 @@ def test_a_node_of_somebody_else_is_refused_with_their_name() -> None:
 
 def test_a_lease_of_an_earlier_node_of_the_name_is_none() -> None:
     old = NodeLease(node_uid="old", owner=LeaseOwner.HUMAN, token=3, since=NOW, who="bob")
-    assert LEASE_ANNOTATION in written(take(node(old)))
+    assert LEASE_ANNOTATION in patched(take(node(old)))
     assert held_of(node(old)) is None
 
 
@@ -106,13 +102,13 @@ def test_an_unreadable_lease_is_taken_by_nobody_and_returned_with_a_warning() ->
     assert "cannot be read" in refused(node("{"))
     assert "cannot be read" in refused(node(UPGRADE, "{"))
     edit = leases.give_back(node("{"), who="alice")
-    assert written(edit) == {LEASE_ANNOTATION: None}
+    assert patched(edit) == {LEASE_ANNOTATION: None}
     assert "nobody knows who has the node" in edit.risk
 
 
 def test_to_return_a_node_can_upgrade_it_and_a_node_of_others_asks_for_more() -> None:
     own = leases.give_back(node(BOB), who="bob")
-    assert written(own) == {LEASE_ANNOTATION: None}
+    assert patched(own) == {LEASE_ANNOTATION: None}
     assert own.risk == "node-9 is drained and upgraded if its pool wants another driver"
     others = leases.give_back(node(BOB), who="alice")
     assert "bob has the node" in others.risk
@@ -121,7 +117,7 @@ def test_to_return_a_node_can_upgrade_it_and_a_node_of_others_asks_for_more() ->
 
 def test_a_claim_is_withdrawn_and_the_lease_of_an_operation_stays() -> None:
     edit = leases.give_back(node(UPGRADE, BOB), who="bob")
-    assert (written(edit), edit.risk) == ({LEASE_CLAIM_ANNOTATION: None}, "")
+    assert (patched(edit), edit.risk) == ({LEASE_CLAIM_ANNOTATION: None}, "")
     assert edit.done == "your claim on node-9 is withdrawn; its upgrade goes on"
     others = leases.give_back(node(UPGRADE, BOB), who="alice")
     assert others.done.startswith("the claim of bob on node-9 is withdrawn")

@@ -15,10 +15,8 @@ from libs.contracts.events import (
     WaitEvent,
 )
 from libs.contracts.identities import Writer
-from libs.contracts.message import encode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
     NodeRecord,
@@ -42,6 +40,7 @@ from libs.kube.authors import Author
 from libs.kube.views import Metadata
 from services.telemetry.cluster.page import fleet_page
 from services.telemetry.exposition import NodeSamples
+from tests.builders.fleet import written
 from tests.unit.ctl.test_frames import MANY, TWELVE
 
 NOW: Final = 1_800_000_000.0
@@ -60,7 +59,7 @@ def metadata(
             name=name,
             uid=name,
             labels={STATE_LABEL: state} if state else {},
-            annotations={RECORD_ANNOTATION: encode(record).decode()},
+            annotations=written(record),
         ),
         **changes,
     )
@@ -274,8 +273,7 @@ def test_use_of_gpus_is_not_shown_from_before_their_driver_was_unloaded() -> Non
         record = NodeRecord(
             node_uid="node-1", epoch=1, token=1, pool="gpus", started=True, state=upgrade, **changes
         )
-        labels = {RECORD_ANNOTATION: encode(record).decode()}
-        state.node_changed(None, metadata("node-1", upgrade, annotations=labels))
+        state.node_changed(None, metadata("node-1", upgrade, annotations=written(record)))
         if measured:
             state.gpus_measured({"node-1": GpuUse(4, 8, 68.0)})
         return state.nodes()[0].use

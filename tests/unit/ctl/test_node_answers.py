@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, Operation, WaitCode
+from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, TargetRecord
 from libs.ctl.node_answers import ending_command
 from libs.fleet.node import VERSION_LABEL, driver_text, fleet_node
 from libs.kube import views
+from tests.builders.fleet import written
 
 OLD, NEW, OTHER = "1" * 32, "2" * 32, "3" * 32
 VERSIONS = {OLD: "570", NEW: "580", OTHER: "590"}
@@ -85,6 +85,6 @@ def test_a_driver_that_was_unloaded_is_not_shown_as_that_of_the_node(
         name="n",
         uid="u",
         labels={VERSION_LABEL: "570.86.15"},
-        annotations={RECORD_ANNOTATION: encode(record).decode()},
+        annotations=written(record),
     )
     assert driver_text(fleet_node(metadata)) == told

@@ -48,7 +48,11 @@ def printed(view: RenderableType, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_no_line_ends_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("node-1", "ok"), ("node-10", "a long sentence")]
-    table = listing((Column("NODE"), Column("WHY", folds=True)), rows, width=200)
+    columns = (
+        Column[tuple[str, str]]("NODE", lambda row: row[0]),
+        Column[tuple[str, str]]("WHY", lambda row: row[1], folds=True),
+    )
+    table = listing(columns, rows, width=200)
     event = EventLine(at=0.0, writer="scheduler", node="n", kind="step", message="x " * 150)
     view = Group(table, Text(""), event_line(event), fact("note", "y " * 150))
     lines = printed(view, monkeypatch).split("\n")

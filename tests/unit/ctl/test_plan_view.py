@@ -1,11 +1,10 @@
 """A plan as text, at 160, 80 and 30 columns."""
 
-import io
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import (
@@ -18,6 +17,7 @@ from libs.contracts.queries import (
     WaitReason,
 )
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
+from libs.ctl.output import view_lines
 from libs.ctl.views.bars import bar
 from libs.ctl.views.plan import plan_view, plans_view
 from libs.ctl.views.plan_html import plan_svg
@@ -29,9 +29,7 @@ NOW = 1_800_000_000.0
 
 
 def text(view: RenderableType, width: int) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width, highlight=False, color_system=None).print(view)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return "\n".join(view_lines(view, width=width))
 
 
 def planned(name: str, start: float, end: float, late: float, **more: object) -> PlannedNode:

@@ -6,11 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.message import encode
 from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
     LeaseOwner,
@@ -33,6 +30,7 @@ from libs.ctl.pool_checks import Strategy, StrategySpec, pool_checks, skipping_p
 from libs.fleet.pools import Rollout
 from libs.kube.authors import COMMAND
 from libs.kube.views import ManagedFields, Metadata, NodeSpec, format_time
+from tests.builders.fleet import written
 
 NOW = 1_800_000_000.0
 ALICE = {BRAKE_SET_BY: "alice", BRAKE_REASON: "the storage is down"}
@@ -77,12 +75,12 @@ def node(
     record = NodeRecord(
         node_uid=uid, epoch=1, token=1, pool="gpus", state=state, cause=cause, target=target
     )
-    annotations = {RECORD_ANNOTATION: encode(record).decode()}
+    lease = owner and NodeLease(
+        node_uid=uid, owner=owner, token=1, since=NOW, who=who, reason="a riser"
+    )
+    annotations = written(record, lease)
     if was_cordoned:
         annotations[INITIALLY_CORDONED_ANNOTATION] = "true"
-    if owner is not None:
-        lease = NodeLease(node_uid=uid, owner=owner, token=1, since=NOW, who=who, reason="a riser")
-        annotations[LEASE_ANNOTATION] = encode(lease).decode()
     fields = owned(cordoned_by, {"f:unschedulable": {}}, ago=180)
     return CheckedNode(
         metadata=Metadata(

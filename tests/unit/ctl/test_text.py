@@ -3,13 +3,14 @@
 import msgspec
 import pytest
 
+from libs.ctl.observe.objects import DaemonSet
 from libs.ctl.text import (
     cut_words,
     moment,
     parse_duration,
     parse_time,
 )
-from libs.ctl.versions import DriverDaemonSet, versions_of
+from libs.ctl.versions import versions_of
 from libs.fleet.names import name_versions, version_name
 
 
@@ -60,7 +61,7 @@ def test_a_driver_is_named_by_its_target_and_by_its_build() -> None:
             },
             "spec": {"template": {"spec": {"containers": [container]}}},
         },
-        DriverDaemonSet,
+        DaemonSet,
     )
     found = versions_of([("c" * 32, "570.1"), ("a" * 32, "580.1")], [made])
     assert found == {"a" * 32: "580.1", "b" * 32: "580.95.05", "c" * 32: "570.1"}

@@ -1,21 +1,17 @@
 """Views as text, at 80 and 40 columns."""
 
-import io
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict, replace
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from libs.audit import TITLES
 from libs.audit.write_counts import WAITS
 from libs.contracts.device import DeviceHealth, DeviceSpec, DeviceStatus
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import about_gpu
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    LEASE_CLAIM_ANNOTATION,
-    RECORD_ANNOTATION,
     STATE_LABEL,
     WAITS_REASON,
     LeaseOwner,
@@ -25,44 +21,36 @@ from libs.contracts.node import (
 )
 from libs.contracts.queries import NodeWait, PoolStatus, StatusAnswer, WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts, RolloutStatus
-from libs.ctl.answers import Audit, AuditedInvariant, Gpu, NodeAnswer, NodeFact
+from libs.ctl.answers import Audit, AuditedInvariant, NodeAnswer, NodeFact
 from libs.ctl.cluster import Device
 from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.node_answers import node_answer
+from libs.ctl.output import view_lines
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import ChangedLines, FollowedEvents, event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
 from libs.ctl.views.status import node_note, status_view
+from libs.fleet.gpus import FleetGpu
 from libs.fleet.node import VERSION_LABEL, DriverState, FleetNode
 from libs.fleet.pools import Pool
 from libs.fleet.status import EventLine, Source, Status, with_reasons
 from libs.kube import views
 from libs.kube.authors import Author
+from tests.builders.fleet import written
 
 NOW = 1_800_000_000.0
 KUBERNETES = Source(name="Kubernetes (https://api)", gives="pools and nodes", age=0.0)
 
 
 def text(view: RenderableType, width: int) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width, highlight=False, color_system=None).print(view)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return "\n".join(view_lines(view, width=width))
 
 
-def node(name: str, **changes: object) -> FleetNode:
-    fields: dict[str, object] = {
-        "name": name,
-        "pool": "gpus",
-        "state": "validation-required",
-        "driver": "580.95.05",
-        "since": NOW - 90,
-        "attempt": 2,
-        "in_flight": True,
-        "skipped": False,
-        "cause": "",
-    }
-    return FleetNode(**{**fields, **changes})  # pyright: ignore[reportArgumentType]
+def node(name: str, **changes: Any) -> FleetNode:
+    moving = {"state": "validation-required", "since": NOW - 90, "attempt": 2, "in_flight": True}
+    known: dict[str, Any] = {"driver": "580.95.05", **moving, **changes}
+    return FleetNode(name=name, pool="gpus", **known)
 
 
 STATUS = Status(
@@ -417,15 +405,12 @@ def leased_node_shown(*, waits: bool = False) -> str:
     owner = LeaseOwner.HUMAN
     lease = NodeLease(node_uid="u", owner=owner, token=1, since=NOW, who="ann", reason="a riser")
     record = NodeRecord(node_uid="u", epoch=1, token=1, pool="gpus", target="old")
-    keys = {LEASE_CLAIM_ANNOTATION if waits else LEASE_ANNOTATION: encode(lease).decode()}
-    if waits:
-        operation = replace(lease, owner=LeaseOwner.UPGRADE)
-        keys[LEASE_ANNOTATION] = encode(operation).decode()
+    operation = replace(lease, owner=LeaseOwner.UPGRADE)
     metadata = views.Metadata(
         name="node-9",
         uid="u",
         labels={STATE_LABEL: "upgrade-done", VERSION_LABEL: "570.86.15"},
-        annotations={**keys, RECORD_ANNOTATION: encode(record).decode()},
+        annotations=written(record, *((operation, lease) if waits else (lease,))),
     )
     wait = WaitReason(
         code=WaitCode.JOBS if waits else WaitCode.SKIPPED,
@@ -551,8 +536,8 @@ def test_the_reason_stays_on_the_screen_whatever_has_happened() -> None:
     assert "…" not in wide
 
 
-def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
-    return Gpu(
+def gpu(index: int, health: str, because: str = "", remedy: str = "") -> FleetGpu:
+    return FleetGpu(
         node="node-1",
         index=index,
         product="NVIDIA H100",
@@ -649,7 +634,7 @@ node-1    1  NVIDIA H100  80 GiB  failed
 
 
 def test_nodes_whose_gpus_no_driver_has_shown_yet_are_named() -> None:
-    def shown(*gpus: Gpu, without: tuple[str, ...]) -> list[str]:
+    def shown(*gpus: FleetGpu, without: tuple[str, ...]) -> list[str]:
         return text(gpus_view(gpus, without=without, width=80), 80).splitlines()
 
     assert shown(gpu(0, "ok"), without=("node-3", "node-4")) == [

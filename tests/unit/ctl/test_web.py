@@ -7,8 +7,7 @@ import msgspec
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import Event, StepEvent, WaitEvent
 from libs.contracts.identities import Writer
-from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
+from libs.contracts.node import NodeRecord, WaitCode
 from libs.contracts.queries import (
     PlanAnswer,
     PlannedNode,
@@ -21,8 +20,9 @@ from libs.contracts.reports import Evidence, ValidationStep
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.ctl.answers import NodeFact
 from libs.ctl.cluster import Cluster
-from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.follow.kubernetes import make_env
+from libs.ctl.follow.kubernetes import is_shown, make_env
+from libs.ctl.follow.objects import FollowedObject
+from libs.ctl.node_answers import node_answer
 from libs.ctl.options import Access
 from libs.ctl.web import history, model
 from libs.ctl.web.board import MOST_EVENTS, Board, Encoder
@@ -34,6 +34,7 @@ from libs.fleet.status import EventLine
 from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.http import HttpTransport, StaticToken
+from tests.builders.fleet import written
 
 T0 = 1_800_000_000.0
 OLD, NEW = "1" * 32, "2" * 32
@@ -42,19 +43,8 @@ POOL = "gpus"
 
 
 def row(name: str = "n1", **changes: Any) -> FollowedNode:
-    fields: dict[str, Any] = {
-        "name": name,
-        "pool": POOL,
-        "state": "upgrade-done",
-        "driver": "570.86.15",
-        "since": T0,
-        "attempt": 1,
-        "in_flight": False,
-        "skipped": False,
-        "cause": "",
-        "doing": Doing.DONE,
-    }
-    return model.row_of(FollowedNode(**{**fields, **changes}))
+    known: dict[str, Any] = {"state": "upgrade-done", "since": T0, **changes}
+    return model.row_of(FollowedNode(name=name, pool=POOL, doing=Doing.DONE, **known))
 
 
 def test_texts_of_nodes_lose_what_is_not_printable() -> None:
@@ -68,6 +58,15 @@ def test_texts_of_nodes_lose_what_is_not_printable() -> None:
     event = EventLine(at=T0, writer="driver", node="n1\x07", kind="facts", message="\u2028")
     assert model.clean_event(event).node == "n1\ufffd"
     assert model.clean_event(event).message == "\ufffd"
+
+
+def test_only_nodes_with_gpus_or_a_state_are_on_the_map() -> None:
+    def shown(**labels: str) -> bool:
+        return is_shown(FollowedObject(metadata=views.Metadata(name="n", labels=labels)))
+
+    assert shown(**{"nvidia.com/gpu.present": "true"})
+    assert shown(**{"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
+    assert not shown(**{"nvidia.com/gpu.present": "false"})
 
 
 def step(after: str, *, token: int = 1, target: str = NEW) -> StepEvent:
@@ -265,18 +264,14 @@ def test_a_change_calls_readers_until_they_leave() -> None:
 
 def node(*, boot: str = "b1", evidence: Evidence | None = None) -> views.Node:
     held = record(state="upgrade-done", since=T0, evidence=evidence)
-    metadata = views.Metadata(
-        name="n1", uid="u1", annotations={RECORD_ANNOTATION: encode(held).decode()}
-    )
+    metadata = views.Metadata(name="n1", uid="u1", annotations=written(held))
     info = views.NodeInfo(boot_id=boot)
     return views.Node(metadata=metadata, status=views.NodeStatus(node_info=info))
 
 
-def story(node: views.Node, told: WhyAnswer | Failure, *events: NodeFact) -> dict[str, Any]:
-    found = story_of(
-        node, told, events, (), now=T0, address="https://api", versions=VERSIONS, happened=()
-    )
-    return msgspec.json.decode(encode_story(found))
+def story(node: views.Node, why: WhyAnswer, *events: NodeFact) -> dict[str, Any]:
+    answer = node_answer(node, events, why=why, sources=())
+    return msgspec.json.decode(encode_story(story_of(node, answer, (), now=T0, happened=())))
 
 
 EVIDENCE = Evidence(
@@ -297,11 +292,8 @@ EVIDENCE = Evidence(
 )
 
 
-def test_a_story_has_the_wait_in_versions_the_proof_and_named_diagnoses() -> None:
-    wait = WaitReason(code=WaitCode.HALTED, detail=f"{NEW} is halted", since=T0, who="a person")
-    why = WhyAnswer(node="n1", wait=wait, diagnoses=(Diagnosis.IOMMU,))
-    told = story(node(evidence=EVIDENCE), why)
-    assert told["node"]["why"]["wait"]["detail"] == "580.95.05 is halted"
+def test_a_story_has_the_proof_and_named_diagnoses() -> None:
+    told = story(node(evidence=EVIDENCE), WhyAnswer(node="n1", diagnoses=(Diagnosis.IOMMU,)))
     assert told["proof"]["of_this_boot"] is True
     assert told["proof"]["checks"][1]["text"].startswith("Xid 79: the open driver nouveau")
     assert told["diagnoses"][0]["is_note"] is True
@@ -312,24 +304,15 @@ def test_a_proof_of_an_earlier_boot_is_said_to_be_one() -> None:
     assert told["proof"]["of_this_boot"] is False
 
 
-def test_without_the_scheduler_a_story_says_so_and_has_the_rest() -> None:
-    away = Failure(ExitCode.NOT_REACHABLE, "NATS: away")
-    told = story(node(), away, NodeFact(name="Reason\x1b", text="a\x00b"))
-    assert told["node"]["why"] is None
-    assert [each["problem"] for each in told["node"]["sources"]] == ["", "NATS: away"]
-    assert told["node"]["events"][0] == {
-        "name": "Reason\ufffd",
-        "text": "a\ufffdb",
-        "at": "",
-        "is_over": False,
-    }
+def test_a_story_loses_what_is_not_printable() -> None:
+    told = story(node(), WhyAnswer(node="n1"), NodeFact(name="Reason\x1b", text="a\x00b"))
+    (event,) = told["node"]["events"]
+    assert (event["name"], event["text"]) == ("Reason\ufffd", "a\ufffdb")
 
 
 def test_a_story_says_which_failure_and_which_wait_are_earlier_ones() -> None:
     held = record(state="upgrade-required", since=T0, cause="driver-start: it did not load")
-    metadata = views.Metadata(
-        name="n1", uid="u1", annotations={RECORD_ANNOTATION: encode(held).decode()}
-    )
+    metadata = views.Metadata(name="n1", uid="u1", annotations=written(held))
     event = NodeFact(name="GPUDriverUpgradeWaits", text="jobs: waiting for jobs")
     told = story(views.Node(metadata=metadata), WhyAnswer(node="n1"), event)
     assert told["node"]["node"]["cause"] == "earlier attempt: driver-start: it did not load"

@@ -10,7 +10,6 @@ from libs.host.gpus.division import Activation
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable
-from libs.testing.machines.state import instance_profiles
 from libs.testing.nvml.products import A100, H100
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.host.mig_suite import MigSuite
@@ -34,9 +33,7 @@ class MemoryGpuFixture:
         self.driver: DriverLibrary | None = DriverLibrary(driver_version="570.86.15")
         self.holds = 0
         self._used = set[str]()
-        self._mig = MemoryMig(
-            ["GPU-0", "GPU-1"], instance_profiles(H100), is_used=lambda uuid: uuid in self._used
-        )
+        self._mig = MemoryMig(["GPU-0", "GPU-1"], H100.mig, is_used=lambda uuid: uuid in self._used)
         self.gpus = MemoryGpus(
             [gpu(0), gpu(1)],
             driver=lambda: self.driver,
@@ -137,9 +134,7 @@ def test_a_handle_is_not_released_while_the_kernel_holds_a_device(bench: MemoryG
 
 @pytest.mark.parametrize("persists", [True, False])
 def test_a_pending_mode_takes_effect_at_a_reboot_if_it_outlives_the_driver(persists: bool) -> None:
-    mig = MemoryMig(
-        ["GPU-0"], instance_profiles(A100), is_used=lambda _uuid: False, persists=persists
-    )
+    mig = MemoryMig(["GPU-0"], A100.mig, is_used=lambda _uuid: False, persists=persists)
     mig.activation = Activation.RESET_REQUIRED
     assert mig.set_mode("GPU-0", on=True) is Activation.RESET_REQUIRED
     mig.unload()

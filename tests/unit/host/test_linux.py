@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.host.linux import RealKernelForbidden, RealLinux, Refused, _mounts_below  # pyright: ignore[reportPrivateUsage]
+from libs.host.linux import KernelRefused, RealKernelForbidden, RealLinux, _mounts_below  # pyright: ignore[reportPrivateUsage]
 from libs.host.tree import Tree
 from tests.unit.host.builders import tree
 
@@ -17,7 +17,7 @@ def test_the_real_kernel_needs_permission(tmp_path: Path) -> None:
 def test_a_module_whose_file_is_missing_is_refused(tmp_path: Path) -> None:
     kernel = RealLinux(Tree(tmp_path), change_this_machine=True)
     result = kernel.load("/lib/modules/x/nvidia.ko")
-    assert isinstance(result, Refused)
+    assert isinstance(result, KernelRefused)
     assert "/lib/modules/x/nvidia.ko cannot be read" in result.why
 
 

@@ -22,14 +22,14 @@ def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_file_is_read_below_the_root(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/etc/os-release": "ID=ubuntu\n"})
-    assert machine.text("/etc/os-release") == "ID=ubuntu\n"
+    assert machine.read_text("/etc/os-release") == "ID=ubuntu\n"
     assert machine.word("/etc/os-release") == "ID=ubuntu"
     assert machine.exists("/etc/os-release")
 
 
 def test_a_missing_file_reads_as_none(tmp_path: Path) -> None:
     machine = tree(tmp_path)
-    assert machine.text("/etc/os-release") is None
+    assert machine.read_text("/etc/os-release") is None
     assert machine.word("/etc") is None
     assert machine.names("/sys") == ()
     assert machine.link("/etc/localtime") is None
@@ -39,10 +39,10 @@ def test_a_missing_file_reads_as_none(tmp_path: Path) -> None:
 def test_a_path_does_not_end_at_a_nul_byte(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/etc/os-release": "ID=ubuntu\n"})
     with pytest.raises(Unreadable, match="NUL byte"):
-        machine.text("/etc/os-release\0.d")
+        machine.read_text("/etc/os-release\0.d")
 
 
-@pytest.mark.parametrize("look", [Tree.text, Tree.data, Tree.names])
+@pytest.mark.parametrize("look", [Tree.read_text, Tree.data, Tree.names])
 def test_a_lack_of_resources_is_an_error(
     tmp_path: Path, look: Callable[[Tree, str], object]
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_link_is_followed_within_the_root(tmp_path: Path, target: str) -> None
     put(tmp_path, "usr/lib/os-release", "ID=outside")
     link(root, "/etc/os-release", target)
     machine = tree(root)
-    assert machine.text("/etc/os-release") == "ID=inside"
+    assert machine.read_text("/etc/os-release") == "ID=inside"
     assert machine.real_path("/etc/os-release") == str(root / "usr/lib/os-release")
     assert machine.link("/etc/os-release") == target
 
@@ -79,16 +79,16 @@ def test_a_link_is_followed_within_the_root(tmp_path: Path, target: str) -> None
 def test_a_path_never_leaves_the_root(tmp_path: Path) -> None:
     put(tmp_path, "secret", "outside")
     machine = tree(tmp_path / "root", {"/a": "in"})
-    assert machine.text("/../secret") is None
-    assert machine.text("../../secret") is None
-    assert machine.text("/../a") == "in"
+    assert machine.read_text("/../secret") is None
+    assert machine.read_text("../../secret") is None
+    assert machine.read_text("/../a") == "in"
 
 
 def test_a_linked_folder_is_followed_within_the_root(tmp_path: Path) -> None:
     root = tmp_path / "root"
     put(root, "/run/nvidia/driver/x", "there")
     link(root, "/var/run", "/run")
-    assert tree(root).text("/var/run/nvidia/driver/x") == "there"
+    assert tree(root).read_text("/var/run/nvidia/driver/x") == "there"
 
 
 def test_a_file_that_cannot_be_read_is_not_a_missing_one(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_write_does_not_follow_a_link_out_of_the_root(tmp_path: Path, planted:
     link(root, f"/run/gate/{planted}", "../../../outside")
     tree(root).write("/run/gate/file", b"ours")
     assert outside.read_text() == "theirs"
-    assert tree(root).text("/run/gate/file") == "ours"
+    assert tree(root).read_text("/run/gate/file") == "ours"
     assert not (root / "run/gate/.file.unfinished").is_symlink()
 
 
@@ -146,7 +146,7 @@ def test_a_write_replaces_what_a_link_leads_to(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/usr/lib/config": "old"})
     link(tmp_path, "/etc/config", "../usr/lib/config")
     machine.write("/etc/config", b"new", mode=0o640)
-    assert machine.text("/usr/lib/config") == "new"
+    assert machine.read_text("/usr/lib/config") == "new"
     assert machine.mode("/usr/lib/config") == 0o640
     assert machine.link("/etc/config") == "../usr/lib/config"
 
@@ -154,7 +154,7 @@ def test_a_write_replaces_what_a_link_leads_to(tmp_path: Path) -> None:
 def test_an_append_cuts_off_what_followed(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/log": "a\nhalf"})
     machine.append("/log", b"b\n", after=2)
-    assert machine.text("/log") == "a\nb\n"
+    assert machine.read_text("/log") == "a\nb\n"
 
 
 def test_removing_a_link_keeps_its_target(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_removing_a_link_keeps_its_target(tmp_path: Path) -> None:
     machine.remove("/link")
     machine.remove("/link")
     assert machine.link("/link") is None
-    assert machine.text("/target") == "x"
+    assert machine.read_text("/target") == "x"
 
 
 def test_links_that_change_meanwhile_never_lead_outside(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_links_that_change_meanwhile_never_lead_outside(tmp_path: Path) -> None:
     swapper.start()
     try:
         machine = tree(root)
-        found = {machine.text("/folder/file") for _ in range(2000)}
+        found = {machine.read_text("/folder/file") for _ in range(2000)}
     finally:
         ended.set()
         swapper.join()
@@ -213,7 +213,7 @@ def test_names_are_sorted(tmp_path: Path) -> None:
 
 def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"\xffx")
-    assert tree(tmp_path).text("/f") == "\ufffdx"
+    assert tree(tmp_path).read_text("/f") == "\ufffdx"
 
 
 def test_the_free_space_is_read(tmp_path: Path) -> None:

@@ -35,21 +35,12 @@ from libs.kube.errors import (
 )
 from libs.kube.reads import continue_token_of
 from libs.kube.requests import Request
-from libs.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
-from libs.kube.views import Object
+from libs.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS
 from libs.testing.apiserver.faults import Hang
 from libs.testing.simulation import Sim, run
 from tests.unit.kube.raw_http import RawResponse, ok, refusal
-from tests.unit.kube.world import CLIENT, World, error_of, in_virtual_time
+from tests.unit.kube.world import CLIENT, ROLLOUTS, World, error_of, in_virtual_time
 
-ROLLOUTS = Resource(
-    group="sluice.dev",
-    version="v1alpha1",
-    plural="rollouts",
-    kind="Rollout",
-    namespaced=False,
-    view=Object,
-)
 GUARD = Preconditions(uid="u1", resource_version="7")
 WANTED: dict[str, Any] = {"metadata": {"name": "a", "labels": {"b": "c"}}}
 SUCCESS = RawResponse(201, encode({"kind": "Status", "status": "Success"}))

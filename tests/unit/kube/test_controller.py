@@ -21,13 +21,13 @@ from libs.kube.controller import (
     RequeueAfter,
 )
 from libs.kube.errors import TooManyRequests
-from libs.kube.queue import WorkQueue
 from libs.runtime.metrics import Metrics
 from libs.runtime.tasks import Tasks
 from libs.testing.simulation import Sim
 from tests.unit.kube.world import SimWorld, in_virtual_time
 
 if TYPE_CHECKING:
+    from libs.kube.queue import WorkQueue
     from libs.runtime.fatal import Fatal
 
 TIMEOUT = 10.0
@@ -46,7 +46,8 @@ class World(SimWorld):
 
     def __init__(self, sim: Sim) -> None:
         super().__init__(sim)
-        self.queue: WorkQueue[str] = WorkQueue(clock=sim.clock)
+        self.queue: WorkQueue[str]
+        """That of the controller which runs."""
         self.metrics = Metrics(version="test")
         self.controller_metrics = ControllerMetrics(self.metrics, controllers=["nodes", "pools"])
         self.failures: list[Fatal] = []
@@ -70,12 +71,12 @@ class World(SimWorld):
         controller = Controller(
             name="nodes",
             reconcile=recorded,
-            queue=self.queue,
             concurrency=concurrency,
             timeout=TIMEOUT,
             env=self.sim.env(),
             metrics=self.controller_metrics,
         )
+        self.queue = controller.queue
         self.tasks.forever("nodes", controller.run())
 
     def times(self, key: str) -> list[float]:

@@ -14,16 +14,8 @@ from libs.policy.crds import crd_manifests
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim
-from tests.unit.kube.world import SimWorld, in_virtual_time
+from tests.unit.kube.world import ROLLOUTS, SimWorld, in_virtual_time
 
-ROLLOUTS = Resource(
-    group="sluice.dev",
-    version="v1alpha1",
-    plural="rollouts",
-    kind="Rollout",
-    namespaced=False,
-    view=Object,
-)
 DEFINITIONS = Resource(
     group="apiextensions.k8s.io",
     plural="customresourcedefinitions",

@@ -14,8 +14,9 @@ from typing import Any
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
-from libs.kube.resources import CONFIG_MAPS, Resource
+from libs.kube.resources import CONFIG_MAPS, custom_resource
 from libs.kube.views import Object
+from libs.policy.kinds import ROLLOUT
 from libs.runtime.fatal import Fatal
 from libs.runtime.tasks import Tasks
 from libs.testing.apiserver.faults import ActiveFault, Fault, FaultEffect
@@ -33,9 +34,9 @@ class ConfigMapView(Object, frozen=True, kw_only=True):
     data: dict[str, str] = {}
 
 
-CONFIG_MAP_VIEWS: Resource[ConfigMapView] = Resource(
-    plural=CONFIG_MAPS.plural, kind=CONFIG_MAPS.kind, view=ConfigMapView
-)
+CONFIG_MAP_VIEWS = CONFIG_MAPS.viewed_as(ConfigMapView)
+ROLLOUTS = custom_resource(ROLLOUT, Object)
+"""A kind whose definition a server may lack."""
 
 
 class SimWorld:

@@ -1,6 +1,7 @@
 """GPUs with MIG, as the discovery agent describes them."""
 
 from libs.contracts.facts import Gpu, Mig, PciDevice
+from tests.builders import gpus
 
 H100 = "233010de"
 A100 = "20b010de"
@@ -9,13 +10,8 @@ MIXED = ("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb")
 
 
 def gpu(index: int = 0, *, profiles: tuple[str, ...] = (), mode: bool | None = None) -> Gpu:
-    return Gpu(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index,
-        pci=f"00000000:{index:02X}:00.0",
-        name="NVIDIA H100 80GB HBM3",
-        memory_mib=81559,
+    return gpus.gpu(
+        index,
         compute_capability=(9, 0),
         mig_capable=True,
         mig_mode=bool(profiles) if mode is None else mode,

@@ -42,7 +42,7 @@ from libs.rollout.decision import (
     WriteNode,
     WriteSlot,
 )
-from libs.rollout.in_flight import start
+from libs.rollout.in_flight import begin as first_write
 from libs.rollout.in_flight import step as in_flight
 from libs.rollout.node_case import NodeCase
 from libs.rollout.views.fleet import Fleet, Instant, SourceState, Visibility
@@ -569,26 +569,34 @@ def _applied(node: NodeView, applied: NodeApplyConfiguration) -> NodeView:
 def node_case(
     node: NodeView, pool_view: PoolView | None = None, now: Instant | None = None
 ) -> NodeCase:
-    return NodeCase.of(node, pool_view or pool(), now or instant())
+    view, at = pool_view or pool(), now or instant()
+    record, lease = node.current_record, node.upgrade_lease
+    return NodeCase(node=node, pool=view, now=at, record=record, lease=lease)
 
 
-def step(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    return steps.step(NodeCase.of(node, pool, now))
+def step(node: NodeView, pool: PoolView | None = None, now: Instant | None = None) -> NodeOutcome:
+    return steps.step(node_case(node, pool, now))
 
 
-def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
-    return edits.handle_edits(NodeCase.of(node, pool, now))
+def handle_edits(
+    node: NodeView, pool: PoolView | None = None, now: Instant | None = None
+) -> Step | Wait | None:
+    return edits.handle_edits(node_case(node, pool, now))
 
 
-def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    return at_rest.step_at_rest(NodeCase.of(node, pool, now))
+def step_at_rest(
+    node: NodeView, pool: PoolView | None = None, now: Instant | None = None
+) -> NodeOutcome:
+    return at_rest.step_at_rest(node_case(node, pool, now))
 
 
-def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    return in_flight.step_in_flight(NodeCase.of(node, pool, now))
+def step_in_flight(
+    node: NodeView, pool: PoolView | None = None, now: Instant | None = None
+) -> NodeOutcome:
+    return in_flight.step_in_flight(node_case(node, pool, now))
 
 
 def begin(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Step | Wait:
-    return start.begin(NodeCase.of(node, pool, now), candidate, entry)
+    return first_write.begin(node_case(node, pool, now), candidate, entry)

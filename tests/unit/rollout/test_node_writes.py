@@ -242,23 +242,20 @@ WISHES = {
 
 @pytest.mark.parametrize("case", WISHES)
 def test_a_wanted_change_is_stamped_once(case: str) -> None:
-    step = step_of(step_at_rest(WISHES[case], pool(), instant()))
+    step = step_of(step_at_rest(WISHES[case]))
     assert record_of(step).state == "upgrade-required"
-    assert isinstance(step_at_rest(apply_step(WISHES[case], step), pool(), instant()), Candidate)
+    assert isinstance(step_at_rest(apply_step(WISHES[case], step)), Candidate)
 
 
 @pytest.mark.parametrize("case", WISHES)
 def test_nothing_is_stamped_where_auto_upgrade_was_never_on(case: str) -> None:
     never = pool(constraints={"may_mark_required": False, "paused": "autoUpgrade is off"})
-    assert isinstance(step_at_rest(WISHES[case], never, instant()), Candidate)
+    assert isinstance(step_at_rest(WISHES[case], never), Candidate)
 
 
 def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:
-    assert (
-        record_of(step_at_rest(done(target=OLD, skip=True), pool(), instant())).state
-        == "upgrade-required"
-    )
-    outcome = wait_of(step_at_rest(done(target=OLD), pool("target-third"), instant()))
+    assert record_of(step_at_rest(done(target=OLD, skip=True))).state == "upgrade-required"
+    outcome = wait_of(step_at_rest(done(target=OLD), pool("target-third")))
     assert outcome.code == "target-missing"
 
 
@@ -268,7 +265,7 @@ def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:
 def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
     stamped = required(target=NEW)
     stamped = with_record(stamped, back_off_seconds=600.0, cause="x")
-    step = step_at_rest(stamped, pool(), instant())
+    step = step_at_rest(stamped)
     assert record_of(step) == NodeRecord(
         node_uid="uid-node-1",
         epoch=EPOCH,
@@ -282,12 +279,12 @@ def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
         evidence=evidence(NEW),
     )
     assert isinstance(step, Step)
-    assert step_at_rest(apply_step(stamped, step), pool(), instant()) is None
+    assert step_at_rest(apply_step(stamped, step)) is None
 
 
 def test_a_withdrawn_stamp_begins_no_new_attempt() -> None:
     stamped = with_record(required(target=NEW), edits=1)
-    assert record_of(step_at_rest(stamped, pool(), instant())).edits == 1
+    assert record_of(step_at_rest(stamped)).edits == 1
 
 
 NOT_PROVEN_NOW = {
@@ -301,12 +298,12 @@ NOT_PROVEN_NOW = {
 
 @pytest.mark.parametrize("case", NOT_PROVEN_NOW)
 def test_done_is_written_only_on_a_proof_of_the_current_run(case: str) -> None:
-    outcome = candidate_of(step_at_rest(NOT_PROVEN_NOW[case], pool(), instant()))
+    outcome = candidate_of(step_at_rest(NOT_PROVEN_NOW[case]))
     assert (outcome.operation, outcome.outside) == (Operation.VALIDATE, True)
 
 
 def test_a_stamped_node_without_a_driver_pod_waits() -> None:
-    outcome = wait_of(step_at_rest(required(target=NEW, driver_pods=()), pool(), instant()))
+    outcome = wait_of(step_at_rest(required(target=NEW, driver_pods=())))
     assert outcome.code == "gate"
 
 
@@ -320,7 +317,7 @@ def test_a_requested_or_broken_stamp_is_not_withdrawn(keeps: dict[str, bool | No
     stamped = with_record(stamped, **keeps)
     if "evidence" in keeps:
         stamped = replace(stamped, components=idle_components())
-    assert candidate_of(step_at_rest(stamped, pool(), instant())).operation is Operation.SAME_LABEL
+    assert candidate_of(step_at_rest(stamped)).operation is Operation.SAME_LABEL
 
 
 def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
@@ -335,16 +332,16 @@ def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
         components=idle_components(proven=label_of(OLD)),
     )
     third = pool("target-third", targets=(OLD, "target-third"))
-    stamped = step_at_rest(broken, third, instant())
+    stamped = step_at_rest(broken, third)
     assert record_of(stamped).evidence == evidence(OLD)
     assert isinstance(stamped, Step)
-    candidate = candidate_of(step_at_rest(apply_step(broken, stamped), pool(OLD), instant()))
+    candidate = candidate_of(step_at_rest(apply_step(broken, stamped), pool(OLD)))
     assert candidate.operation is Operation.VALIDATE
-    assert candidate_of(step_at_rest(broken, pool(OLD), instant())).operation is Operation.VALIDATE
+    assert candidate_of(step_at_rest(broken, pool(OLD))).operation is Operation.VALIDATE
 
 
 def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
-    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
+    return wait_of(step_at_rest(view, pool_view or pool()))
 
 
 @pytest.mark.parametrize(("ready", "validated"), [(True, True), (False, False)])
@@ -352,15 +349,13 @@ def test_a_matching_driver_is_only_validated_when_it_is_ready(
     *, ready: bool, validated: bool
 ) -> None:
     view = done(record=None, field_managers={}, driver_pods=(driver_pod(NEW, ready=ready),))
-    outcome = candidate_of(
-        step_at_rest(replace(view, components=idle_components()), pool(), instant())
-    )
+    outcome = candidate_of(step_at_rest(replace(view, components=idle_components())))
     assert (outcome.operation is Operation.VALIDATE) is validated
 
 
 @pytest.mark.parametrize(("target", "runs"), [(OLD, OLD), ("", "another driver")])
 def test_a_stamp_names_the_running_and_the_wanted_target(target: str, runs: str) -> None:
-    outcome = step_of(step_at_rest(with_record(done(target=OLD), target=target), pool(), instant()))
+    outcome = step_of(step_at_rest(with_record(done(target=OLD), target=target)))
     assert runs in outcome.because
     assert NEW in outcome.because
 
@@ -368,9 +363,7 @@ def test_a_stamp_names_the_running_and_the_wanted_target(target: str, runs: str)
 def test_a_node_on_its_wanted_driver_waits_until_the_driver_is_ready() -> None:
     view = required(target=NEW, boot_id="boot-2", driver_pods=(driver_pod(NEW, ready=False),))
     assert wait_at_rest(view).code is WaitCode.DRIVER_START
-    up = candidate_of(
-        step_at_rest(replace(view, driver_pods=(driver_pod(NEW),)), pool(), instant())
-    )
+    up = candidate_of(step_at_rest(replace(view, driver_pods=(driver_pod(NEW),))))
     assert up.operation is Operation.VALIDATE
 
 
@@ -388,7 +381,7 @@ def test_an_unproven_driver_is_validated_once_and_then_brought_up_again(
 ) -> None:
     view = with_record(required(target=NEW), evidence=None, revalidated=revalidated)
     view = replace(view, driver_pods=(pod,), components=idle_components())
-    outcome = candidate_of(step_at_rest(view, pool(), instant()))
+    outcome = candidate_of(step_at_rest(view))
     assert (outcome.operation is Operation.VALIDATE) is validated
 
 

@@ -11,9 +11,7 @@ from libs.rollout.views.node import MalformedAnnotation, lease_and_claim
 from tests.unit.rollout.builders import (
     done,
     in_flight_node,
-    instant,
     lease,
-    pool,
     required,
     step,
 )
@@ -54,7 +52,7 @@ def test_a_claim_of_another_owner_than_a_person_cannot_be_read() -> None:
 
 def test_a_node_that_a_person_has_does_not_start_and_says_who_why_and_how_it_ends() -> None:
     node = required(lease=ALICE)
-    wait = step(node, pool(), instant())
+    wait = step(node)
     assert isinstance(wait, Wait)
     assert wait.code is WaitCode.SKIPPED
     assert wait.detail == "alice has the node since 2026-11-01 10:59 UTC: swap a riser"
@@ -85,7 +83,7 @@ def test_what_a_person_wrote_is_cut_and_cleaned() -> None:
 def test_an_operation_that_has_not_started_makes_way_for_a_claim(state: UpgradeState) -> None:
     node = replace(in_flight_node(state), claim=ALICE, components={})
     assert claimed_by(node) == "alice"
-    outcome = step(node, pool(), instant())
+    outcome = step(node)
     assert isinstance(outcome, Step)
     assert outcome.because == "released unchanged: alice takes the node"
     applied = node_write(outcome).applied
@@ -96,7 +94,7 @@ def test_an_operation_that_has_not_started_makes_way_for_a_claim(state: UpgradeS
 def test_an_operation_that_has_started_ends_first() -> None:
     node = in_flight_node(UpgradeState.POD_RESTART_REQUIRED, record={"started": True})
     claimed = replace(node, claim=ALICE)
-    assert step(claimed, pool(), instant()) == step(node, pool(), instant())
+    assert step(claimed) == step(node)
 
 
 def test_a_claimed_node_counts_as_unavailable_during_an_operation_that_is_free() -> None:

@@ -201,12 +201,12 @@ BAD = {
 def test_a_slot_with_other_contents_is_rewritten(case: str) -> None:
     name, slot = BAD[case]
     node = with_slot(done(), name, slot)
-    step = step_at_rest(node, pool(), instant())
+    step = step_at_rest(node)
     assert sent(step) == {name: PROVEN if name in {"driver", "validator"} else Idle()}
     assert isinstance(step, Step)
-    assert step_at_rest(apply_step(node, step), pool(), instant()) is None
+    assert step_at_rest(apply_step(node, step)) is None
     single_component = replace(done(), components={name: component(slot)})
-    assert list(sent(step_at_rest(single_component, pool(), instant()))) == [name]
+    assert list(sent(step_at_rest(single_component))) == [name]
 
 
 def test_slots_below_the_highest_order_are_rewritten() -> None:
@@ -214,7 +214,7 @@ def test_slots_below_the_highest_order_are_rewritten() -> None:
     higher = {
         name: replace(part, highest_order=Order(TOKEN + 1, 1)) for name, part in parts.items()
     }
-    assert sent(step_at_rest(done(components=higher), pool(), instant())).keys() == parts.keys()
+    assert sent(step_at_rest(done(components=higher))).keys() == parts.keys()
 
 
 def test_a_rewritten_slot_gets_the_next_order() -> None:
@@ -227,7 +227,7 @@ def test_a_rewritten_slot_gets_the_next_order() -> None:
 
 def test_an_outdated_idle_gets_a_new_order() -> None:
     node = with_slot(done(), "plugin", command(Idle()), highest_order=Order(TOKEN + 2, 5))
-    action = only_action(step_of(step_at_rest(node, pool(), instant())), WriteSlot)
+    action = only_action(step_of(step_at_rest(node)), WriteSlot)
     assert action.command.order == Order(TOKEN + 2, 6)
 
 
@@ -235,16 +235,14 @@ def test_a_slot_that_differs_in_encoding_only_is_left_alone() -> None:
     slot = command(PROVEN)
     spaced = msgspec.json.format(bytes(slot.body), indent=1)
     node = with_slot(done(), "driver", replace(slot, body=msgspec.Raw(spaced)))
-    assert step_at_rest(node, pool(), instant()) is None
+    assert step_at_rest(node) is None
 
 
 def test_slots_name_the_proven_label_only_where_it_is_proven() -> None:
     halted_pool = pool(constraints={"halted": {NEW: "1 of 1 failures"}})
     no_slots = {name: component() for name in COMPONENTS}
-    assert set(
-        sent(step_at_rest(failed(components=no_slots), halted_pool, instant())).values()
-    ) == {Idle()}
-    idles = sent(step_at_rest(required(components=no_slots), pool(), instant()))
+    assert set(sent(step_at_rest(failed(components=no_slots), halted_pool)).values()) == {Idle()}
+    idles = sent(step_at_rest(required(components=no_slots)))
     runs = Idle(proven=proven_of(OLD))
     assert idles == {
         name: runs if name in {"driver", "validator"} else Idle() for name in COMPONENTS
@@ -257,26 +255,26 @@ def test_a_new_epoch_alone_rewrites_no_idle_slot() -> None:
 
 def test_a_node_that_was_never_ours_has_only_its_commands_ended() -> None:
     quiet = with_slot(node(), "driver", command(Idle()))
-    assert not isinstance(step_at_rest(quiet, pool(), instant()), Step)
+    assert not isinstance(step_at_rest(quiet), Step)
     told_to = with_slot(node(), "plugin", command(Quiesce(), order=(2, 1)))
-    assert sent(step_at_rest(told_to, pool(), instant())) == {"plugin": Idle()}
+    assert sent(step_at_rest(told_to)) == {"plugin": Idle()}
 
 
 @pytest.mark.parametrize("owner", [LeaseOwner.REPAIR, LeaseOwner.MIG])
 def test_slots_under_a_foreign_lease_are_left_alone(owner: LeaseOwner) -> None:
     held: NodeLease = lease(owner=owner)
     node = with_slot(done(lease=held), "driver", command(Swap(label="x")))
-    assert step_at_rest(node, pool(), instant()) is None
+    assert step_at_rest(node) is None
 
 
 def test_idle_is_sent_to_a_node_that_a_person_has_unless_its_operation_was_cut_off() -> None:
     held = lease(owner=LeaseOwner.HUMAN)
     node = with_slot(done(lease=held), "driver", command(Swap(label="x")))
-    assert isinstance(sent(step_at_rest(node, pool(), instant()))["driver"], Idle)
+    assert isinstance(sent(step_at_rest(node))["driver"], Idle)
     waiting = with_slot(required(lease=held), "plugin", command(Quiesce(), order=(2, 1)))
-    assert sent(step_at_rest(waiting, pool(), instant())) == {"plugin": Idle()}
+    assert sent(step_at_rest(waiting)) == {"plugin": Idle()}
     cut_off = with_record(node, state=UpgradeState.POD_RESTART_REQUIRED)
-    assert not isinstance(step_at_rest(cut_off, pool(), instant()), Step)
+    assert not isinstance(step_at_rest(cut_off), Step)
 
 
 def test_no_slot_is_written_during_a_bus_outage() -> None:
@@ -289,15 +287,15 @@ def test_no_slot_is_written_during_a_bus_outage() -> None:
 
 def test_the_plugin_alone_is_told_its_configuration() -> None:
     labelled = replace(done(), plugin_config="shared")
-    step = step_of(step_at_rest(labelled, pool(), instant()))
+    step = step_of(step_at_rest(labelled))
     assert sent(step) == {"plugin": Idle(config="shared")}
     told = apply_step(labelled, step)
-    assert step_at_rest(told, pool(), instant()) is None
-    back = step_of(step_at_rest(replace(told, plugin_config=""), pool(), instant()))
+    assert step_at_rest(told) is None
+    back = step_of(step_at_rest(replace(told, plugin_config="")))
     assert sent(back) == {"plugin": Idle()}
     only_action(back, WriteSlot)
     unlabelled = required(components={name: component() for name in COMPONENTS})
-    idles = sent(step_at_rest(replace(unlabelled, plugin_config="shared"), pool(), instant()))
+    idles = sent(step_at_rest(replace(unlabelled, plugin_config="shared")))
     assert {name for name, body in idles.items() if body.config} == {"plugin"}
 
 

@@ -50,7 +50,7 @@ JOB = WorkloadPod(namespace="ml", name="train", uid="u", gpu=True, job=True)
 
 
 def test_a_node_in_place_is_left_alone() -> None:
-    assert step(done(), pool(), instant()) is None
+    assert step(done()) is None
 
 
 def test_a_node_without_anything_to_wait_for_is_not_looked_at_again() -> None:
@@ -64,28 +64,28 @@ def test_a_node_without_anything_to_wait_for_is_not_looked_at_again() -> None:
 
 def test_a_node_is_a_candidate_until_it_has_an_entry() -> None:
     view = required(pods=())
-    outcome = candidate_of(step(view, pool(), instant()))
+    outcome = candidate_of(step(view))
     assert (outcome.operation, outcome.target) == (Operation.UPGRADE, NEW)
-    record = record_in(step(view, granted(pool(), view), instant()))
+    record = record_in(step(view, granted(pool(), view)))
     assert (record.state, record.token) == (S.POD_DELETION_REQUIRED, 8)
 
 
 def test_a_node_with_an_entry_reports_why_it_cannot_start() -> None:
     view = required(pods=(), skip=True)
-    assert wait_of(step(view, granted(pool(), view), instant())).code == WaitCode.SKIPPED
+    assert wait_of(step(view, granted(pool(), view))).code == WaitCode.SKIPPED
     done_node = done()
-    assert step(done_node, granted(pool(), done_node), instant()) is None
+    assert step(done_node, granted(pool(), done_node)) is None
 
 
 def test_a_node_in_flight_goes_on() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, pods=(JOB,))
-    assert wait_of(step(view, granted(pool(), view), instant())).code == WaitCode.JOBS
+    assert wait_of(step(view, granted(pool(), view))).code == WaitCode.JOBS
 
 
 def test_edits_come_before_the_operation_in_flight() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, pods=(JOB,))
     edited = replace(view, state="upgrade-done", last_managers={NodeField.STATE: "kubectl-label"})
-    outcome = step(edited, granted(pool(), edited), instant())
+    outcome = step(edited, granted(pool(), edited))
     assert node_write(outcome).applied.state == S.WAIT_FOR_JOBS_REQUIRED
     assert [note.kind for note in notices_in(outcome)] == [NoticeKind.EDIT]
 
@@ -93,15 +93,13 @@ def test_edits_come_before_the_operation_in_flight() -> None:
 def test_an_edited_driver_label_restarts_the_driver() -> None:
     view = in_flight(S.VALIDATION_REQUIRED, driver_label="", record={"deadline": 9e9})
     pool_view = granted(pool(), view)
-    outcome = step(view, pool_view, instant())
+    outcome = step(view, pool_view)
     record = record_in(outcome)
     assert (record.state, record.edits, record.label) == (S.POD_RESTART_REQUIRED, 1, label_of(NEW))
     assert record.old_pod_uid == f"pod-{NEW}-node-1"
     after = run_step(view, step_of(outcome))
     assert after.driver_label == label_of(NEW)
-    second_outcome = step(
-        after, pool_view, instant()
-    )  # the old pod has another label than the swap
+    second_outcome = step(after, pool_view)  # the old pod has another label than the swap
     assert [type(action).__name__ for action in step_of(second_outcome).actions] == [
         "DeleteDriverPod"
     ]
@@ -109,7 +107,7 @@ def test_an_edited_driver_label_restarts_the_driver() -> None:
 
 def test_the_wanted_target_comes_last() -> None:
     view = done(target=OLD)
-    record = record_in(step(view, pool(), instant()))
+    record = record_in(step(view))
     assert isinstance(record, NodeRecord)
     assert record.state == S.UPGRADE_REQUIRED
 

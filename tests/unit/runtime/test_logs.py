@@ -12,17 +12,7 @@ import structlog
 
 from libs.runtime.logs import LogSettings, configure, logger
 from libs.runtime.values import Duration
-
-
-class FixedClock:
-    def now(self) -> float:
-        return 1_800_000_000.125
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError("logs do not wait")
+from tests.unit.manual_clock import ManualClock
 
 
 class Terminal(io.StringIO):
@@ -43,7 +33,7 @@ def restored() -> Iterator[None]:
 
 def configured(settings: LogSettings, stream: io.StringIO | None = None) -> io.StringIO:
     stream = io.StringIO() if stream is None else stream
-    configure(settings, stream=stream, clock=FixedClock())
+    configure(settings, stream=stream, clock=ManualClock(1_800_000_000.125))
     return stream
 
 

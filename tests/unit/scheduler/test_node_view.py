@@ -48,7 +48,7 @@ def view_of(
     return node_view(seen(Node, body), NodeContext(namespace="gpu-operator", **context))
 
 
-def test_a_plain_node() -> None:
+def test_the_view_of_a_plain_node_has_its_facts_and_no_flag() -> None:
     view = view_of(assignment=PoolAssignment("p", "v"))
     assert (view.name, view.uid, view.revision, view.boot_id) == ("a", "u", "7", "b1")
     assert (view.kernel, view.created, view.gpus) == ("6.8", 1_800_000_000.0, 8)
@@ -130,7 +130,7 @@ def test_empty_values_are_absent() -> None:
 
 
 @pytest.mark.parametrize("key", ["driver", "operands"])
-def test_excluded(key: str) -> None:
+def test_a_label_without_operands_or_driver_excludes_the_node(key: str) -> None:
     assert view_of(labels={f"nvidia.com/gpu.deploy.{key}": "false"}).excluded
     assert not view_of(labels={f"nvidia.com/gpu.deploy.{key}": "true"}).excluded
 

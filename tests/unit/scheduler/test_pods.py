@@ -152,7 +152,7 @@ def ours(app: str) -> dict[str, Any]:
         ({"labels": {DRAIN_SKIP_LABEL: "false"}}, "", EvictionExemption.NONE),
     ],
 )
-def test_pods_exempt_from_eviction(
+def test_owner_label_and_namespace_exempt_a_pod_from_eviction(
     metadata: dict[str, Any], operand: str, exemption: EvictionExemption
 ) -> None:
     spec = selecting(operand) if operand else {}
@@ -186,7 +186,7 @@ def test_where_an_agent_of_ours_is_off_what_selects_by_its_label_is_awaited(
     assert exemption(agent, **managed) is own
 
 
-def test_jobs_and_drained_pods_by_policy() -> None:
+def test_selectors_of_the_policy_say_which_pods_are_jobs_and_which_are_drained() -> None:
     upgrade = UpgradePolicy(
         wait_for_completion=WaitForCompletion(pod_selector="kind=job"),
         drain=Drain(enable=True, pod_selector="team=ml"),
@@ -202,7 +202,7 @@ def test_jobs_and_drained_pods_by_policy() -> None:
     assert (none.job, none.drained) == (False, False)
 
 
-def test_bare_pods_and_empty_dirs() -> None:
+def test_a_pod_without_an_owner_is_bare_and_an_empty_dir_is_noted() -> None:
     owned = workload(metadata={"ownerReferences": [REPLICA_SET]})
     assert (owned.bare, owned.empty_dir) == (False, False)
     spec = {"volumes": [{"name": "v", "emptyDir": {}}]}
@@ -213,11 +213,11 @@ def test_bare_pods_and_empty_dirs() -> None:
 @pytest.mark.parametrize(
     ("phase", "finished"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)]
 )
-def test_finished_pods(phase: str, finished: bool) -> None:
+def test_a_pod_is_finished_once_it_has_succeeded_or_failed(phase: str, finished: bool) -> None:
     assert is_finished(pod(status={"phase": phase})) is finished
 
 
-def test_a_driver_pod() -> None:
+def test_the_view_of_a_driver_pod_has_its_label_its_digest_and_its_run() -> None:
     metadata = {
         "labels": {DRIVER_LABEL: "l"},
         "annotations": {"sluice.dev/install-digest": "d"},
@@ -243,7 +243,7 @@ def test_a_driver_pod_that_this_leader_deleted_is_terminating() -> None:
     assert not driver_pod(alive, deleted_uid="p0").deleting
 
 
-def test_trouble_of_a_driver_pod() -> None:
+def test_a_container_that_cannot_start_is_the_trouble_of_its_driver_pod() -> None:
     waiting = {
         "name": "image-pull",
         "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}},
@@ -320,7 +320,7 @@ def test_pods_that_compute_together_are_a_gang(
     assert workload(metadata={"ownerReferences": owners, "labels": labels}).gang == gang
 
 
-def test_the_start_of_a_pod() -> None:
+def test_a_pod_began_at_its_start_or_else_at_its_creation() -> None:
     created = {"creationTimestamp": "2027-01-15T07:59:00Z"}
     started = {"phase": "Running", "startTime": TIME}
     running = workload(metadata=created, status=started)

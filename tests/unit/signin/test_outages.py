@@ -161,7 +161,7 @@ def test_a_request_that_waited_too_long_is_dropped_before_any_cryptography() -> 
         await world.settled()
         world.send_seconds = MAX_AGE + 0.1
         world.ask(agent.token())
-        world.responder.received(b"opening this would fail", world.nats.xkey, "reply")
+        world.parts.responder.received(b"opening this would fail", world.nats.xkey, "reply")
         await world.clock.sleep(0.01)
         assert world.value("queue") == 1
         opened = world.value("cpu_seconds_total", part="open")
@@ -193,7 +193,7 @@ def test_a_verdict_that_comes_too_late_is_not_sent() -> None:
 def test_the_queue_is_bounded_by_requests_and_bytes() -> None:
     async def story(world: World) -> None:
         for _ in range(MAX_QUEUE + 5):
-            world.responder.received(b"x", world.nats.xkey, "reply")
+            world.parts.responder.received(b"x", world.nats.xkey, "reply")
         assert world.value("queue") == MAX_QUEUE
         assert world.value("dropped_total", reason="queue") == 5
         await world.settled()
@@ -201,7 +201,7 @@ def test_the_queue_is_bounded_by_requests_and_bytes() -> None:
         assert world.value("dropped_total", reason="unreadable") == MAX_QUEUE
         big = b"x" * (MAX_QUEUED // 4)
         for _ in range(6):
-            world.responder.received(big, world.nats.xkey, "reply")
+            world.parts.responder.received(big, world.nats.xkey, "reply")
         assert world.value("queue") == 4
         assert world.value("dropped_total", reason="queue") == 7
 
@@ -263,7 +263,7 @@ def test_a_wrong_clock_of_the_servers_machine_is_logged(ahead: int) -> None:
         await world.settled()
         for _ in range(100):
             data = world.nats.ask(world.keys, agent.token(), clock_ahead=ahead)
-            world.responder.received(data, world.nats.xkey, "reply")
+            world.parts.responder.received(data, world.nats.xkey, "reply")
         await world.settled()
         assert "reply" not in world.answers
         reason = "old" if ahead < 0 else "unreadable"
@@ -280,11 +280,11 @@ def test_a_request_that_fails_does_not_end_the_process() -> None:
     async def story(world: World) -> None:
         agent = await world.agent()
         await world.settled()
-        judge = world.objects.judge
-        world.objects.judge = lambda _holder: 1 // 0  # pyright: ignore[reportAttributeAccessIssue]
+        judge = world.parts.objects.judge
+        world.parts.objects.judge = lambda _holder: 1 // 0  # pyright: ignore[reportAttributeAccessIssue]
         world.ask(agent.token())
         await world.settled()
-        world.objects.judge = judge
+        world.parts.objects.judge = judge
         assert world.value("dropped_total", reason="failed") == 1
         assert (await world.sign_in(agent.token())).error == ""
 

@@ -1,7 +1,7 @@
 """Every refusal: in words in the log of sign-in, and without a reason for the client."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -33,17 +33,6 @@ async def refused(world: World, token: str) -> None:
     assert answer.error
     granted = world.value("answers_total", result="granted")
     assert granted == 0.0
-
-
-def refused_token(make: Callable[[World, Agent], str]) -> tuple[str, str]:
-    """Return the refusal of a token that `make` builds from a genuine agent."""
-
-    async def story(world: World) -> None:
-        agent = await world.agent()
-        await world.settled()
-        await refused(world, make(world, agent))
-
-    return refusal(story)
 
 
 def test_a_genuine_agent_is_admitted_as_its_node_and_no_other() -> None:
@@ -81,36 +70,77 @@ def test_people_sign_in_with_a_token_of_their_own_account() -> None:
     assert line["token"]
 
 
-def test_expired() -> None:
-    cause, reason = refused_token(lambda world, agent: _at(world, agent, exp=-100))
-    assert (cause, reason) == ("expired", "the token expired 100 s ago")
-
-
-def test_not_yet_valid() -> None:
-    cause, _ = refused_token(lambda world, agent: _at(world, agent, nbf=+100))
-    assert cause == "not-yet-valid"
-
-
 def _at(world: World, agent: Agent, **offsets: int) -> str:
     now = int(world.clock.now())
     return agent.token(**{claim: now + offset for claim, offset in offsets.items()})
 
 
-def test_wrong_audience_and_wrong_issuer() -> None:
-    assert refused_token(lambda _, agent: agent.token(aud=["vault"]))[0] == "audience"
-    assert refused_token(lambda _, agent: agent.token(iss="https://other"))[0] == "issuer"
+def _symmetric(world: World, agent: Agent) -> str:
+    header = {"alg": "HS256", "kid": world.server.issuer.keys[0].id}
+    return assemble(header, agent.claims(), b"x" * 32)
 
 
-def test_no_algorithm_and_a_public_key_as_password() -> None:
-    def unsigned(world: World, agent: Agent) -> str:
-        return assemble({"alg": "none"}, agent.claims(), b"")
+def _of_a_tenant(world: World, agent: Agent) -> str:
+    account, pod = Bound("sluice-driver", "u1"), Bound("mine", "u2")
+    issuer = world.server.issuer
+    return issuer.sign(issuer.claims(namespace="tenant", account=account, pod=pod, node=agent.node))
 
-    def symmetric(world: World, agent: Agent) -> str:
-        header = {"alg": "HS256", "kid": world.server.issuer.keys[0].id}
-        return assemble(header, agent.claims(), b"x" * 32)
 
-    assert refused_token(unsigned)[0] == "algorithm"
-    assert refused_token(symmetric)[0] == "algorithm"
+def _rebound(world: World, agent: Agent, claims: dict[str, Any] | None = None, **bound: Any) -> str:
+    """Return a token that is bound as no API server binds one; a leaked signing key would."""
+    return world.server.issuer.sign(rebound(claims or agent.claims(), **bound))
+
+
+def _of_another_account(world: World, agent: Agent) -> str:
+    account = {"name": "sluice-telemetry", "uid": "other"}
+    claims = agent.claims(sub=f"system:serviceaccount:{NAMESPACE}:sluice-telemetry")
+    return _rebound(world, agent, claims, serviceaccount=account)
+
+
+TOKENS: dict[str, tuple[Callable[[World, Agent], str], str, str]] = {
+    "expired": (
+        lambda world, agent: _at(world, agent, exp=-100),
+        *("expired", "the token expired 100 s ago"),
+    ),
+    "not yet valid": (lambda world, agent: _at(world, agent, nbf=+100), "not-yet-valid", ""),
+    "another audience": (lambda _, agent: agent.token(aud=["vault"]), "audience", ""),
+    "another issuer": (lambda _, agent: agent.token(iss="https://other"), "issuer", ""),
+    "no algorithm": (
+        lambda _, agent: assemble({"alg": "none"}, agent.claims(), b""),
+        *("algorithm", ""),
+    ),
+    "a public key as password": (_symmetric, "algorithm", ""),
+    "none": (lambda _, __: "", "malformed", "the client sent no token"),
+    "a text of 16 KiB": (lambda _, __: "x" * (16 << 10), "malformed", "it is not a signed token"),
+    "a tenant's pod that asks for our audience": (
+        _of_a_tenant,
+        "account",
+        "'system:serviceaccount:tenant:sluice-driver' is none of Sluice's accounts",
+    ),
+    "another name of the pod": (
+        lambda world, agent: _rebound(world, agent, pod={"name": "another", "uid": agent.pod.uid}),
+        *("pod", "but its uid is that of driver-on-gpu-1"),
+    ),
+    "another account": (_of_another_account, "pod", ""),
+    "another node": (
+        lambda world, agent: _rebound(world, agent, node={"name": "gpu-2", "uid": agent.node.uid}),
+        *("node", "names the node gpu-2, but the pod"),
+    ),
+}
+"""How a token is made from a genuine agent; the cause of its refusal, and words of the reason."""
+
+
+@pytest.mark.parametrize(("make", "cause", "words"), TOKENS.values(), ids=TOKENS)
+def test_a_token_that_is_refused(
+    make: Callable[[World, Agent], str], cause: str, words: str
+) -> None:
+    async def story(world: World) -> None:
+        agent = await world.agent()
+        await world.settled()
+        await refused(world, make(world, agent))
+
+    found, reason = refusal(story)
+    assert (found, words in reason) == (cause, True)
 
 
 def test_a_token_of_a_megabyte() -> None:
@@ -123,25 +153,6 @@ def test_a_token_of_a_megabyte() -> None:
         assert world.value("dropped_total", reason="unreadable") == 1
 
     assert not lines(play(story))
-    cause, reason = refused_token(lambda _, __: "x" * (16 << 10))
-    assert (cause, "it is not a signed token" in reason) == ("malformed", True)
-
-
-def test_no_token() -> None:
-    assert refused_token(lambda _, __: "") == ("malformed", "the client sent no token")
-
-
-def test_a_tenants_pod_that_asks_for_our_audience() -> None:
-    def tenant(world: World, agent: Agent) -> str:
-        account, pod = Bound("sluice-driver", "u1"), Bound("mine", "u2")
-        claims = world.server.issuer.claims(
-            namespace="tenant", account=account, pod=pod, node=agent.node
-        )
-        return world.server.issuer.sign(claims)
-
-    cause, reason = refused_token(tenant)
-    assert cause == "account"
-    assert "'system:serviceaccount:tenant:sluice-driver' is none of Sluice's accounts" in reason
 
 
 def test_another_account_of_our_namespace() -> None:
@@ -153,15 +164,48 @@ def test_another_account_of_our_namespace() -> None:
     assert refusal(story)[0] == "account"
 
 
-def test_a_deleted_pod() -> None:
+async def _delete_node(world: World, agent: Agent) -> None:
+    await world.kube.delete(NODES, agent.node.name, uid=agent.node.uid)
+
+
+async def _create_node_again(world: World, agent: Agent) -> None:
+    await _delete_node(world, agent)
+    await world.node(agent.node.name)
+
+
+async def _delete_account(world: World, agent: Agent) -> None:
+    name, uid = agent.account.name, agent.account.uid
+    await world.kube.delete(SERVICE_ACCOUNTS, name, uid=uid, namespace=NAMESPACE)
+
+
+async def _create_account_again(world: World, agent: Agent) -> None:
+    await _delete_account(world, agent)
+    await world.account("driver")
+
+
+DEPARTURES: dict[str, tuple[Callable[[World, Agent], Awaitable[None]], str, str]] = {
+    "pod": (World.delete, "pod", "the pod driver-on-gpu-1 was deleted: its tokens are void"),
+    "node": (_delete_node, "node", "the node gpu-1 was deleted"),
+    "node, made again": (_create_node_again, "node", "gpu-1 was deleted and created again"),
+    "account": (_delete_account, "account", "was deleted: its tokens are void"),
+    "account, made again": (_create_account_again, "account", "created again"),
+}
+"""What is deleted after a token was made; the cause of the refusal, and words of the reason."""
+
+
+@pytest.mark.parametrize(("change", "cause", "words"), DEPARTURES.values(), ids=DEPARTURES)
+def test_what_a_token_is_bound_to_was_deleted(
+    change: Callable[[World, Agent], Awaitable[None]], cause: str, words: str
+) -> None:
     async def story(world: World) -> None:
         agent = await world.agent()
         await world.settled()
-        await world.delete(agent)
+        await change(world, agent)
         await world.settled()
         await refused(world, agent.token())
 
-    assert refusal(story) == ("pod", "the pod driver-on-gpu-1 was deleted: its tokens are void")
+    found, reason = refusal(story)
+    assert (found, words in reason) == (cause, True)
 
 
 def test_a_pod_that_was_deleted_before_this_process_started() -> None:
@@ -178,71 +222,6 @@ def test_a_pod_that_was_deleted_before_this_process_started() -> None:
     (line,) = lines(play(story, before=before))
     assert line["cause"] == "review"
     assert "service account token has been invalidated" in line["why"]
-
-
-def test_a_token_of_another_pods_account_or_node() -> None:
-    """The API server binds no such token; a signing key that leaked would."""
-
-    def other_account(world: World, agent: Agent) -> str:
-        account = {"name": "sluice-telemetry", "uid": "other"}
-        claims = agent.claims(sub=f"system:serviceaccount:{NAMESPACE}:sluice-telemetry")
-        return world.server.issuer.sign(rebound(claims, serviceaccount=account))
-
-    def other_node(world: World, agent: Agent) -> str:
-        node = {"name": "gpu-2", "uid": agent.node.uid}
-        return world.server.issuer.sign(rebound(agent.claims(), node=node))
-
-    def other_name(world: World, agent: Agent) -> str:
-        pod = {"name": "another", "uid": agent.pod.uid}
-        return world.server.issuer.sign(rebound(agent.claims(), pod=pod))
-
-    cause, reason = refused_token(other_name)
-    assert (cause, "but its uid is that of driver-on-gpu-1" in reason) == ("pod", True)
-    assert refused_token(other_account)[0] == "pod"
-    cause, reason = refused_token(other_node)
-    assert (cause, "names the node gpu-2, but the pod" in reason) == ("node", True)
-
-
-def test_a_node_that_was_created_again() -> None:
-    async def story(world: World) -> None:
-        agent = await world.agent()
-        await world.settled()
-        await world.kube.delete(NODES, agent.node.name, uid=agent.node.uid)
-        await world.node(agent.node.name)
-        await world.settled()
-        await refused(world, agent.token())
-
-    cause, reason = refusal(story)
-    assert (cause, "gpu-1 was deleted and created again" in reason) == ("node", True)
-
-
-def test_a_node_that_was_deleted() -> None:
-    async def story(world: World) -> None:
-        agent = await world.agent()
-        await world.settled()
-        await world.kube.delete(NODES, agent.node.name, uid=agent.node.uid)
-        await world.settled()
-        await refused(world, agent.token())
-
-    assert refusal(story) == ("node", "the node gpu-1 was deleted")
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_deleted_account(again: bool) -> None:
-    async def story(world: World) -> None:
-        agent = await world.agent()
-        await world.settled()
-        account = agent.account
-        await world.kube.delete(
-            SERVICE_ACCOUNTS, account.name, uid=account.uid, namespace=NAMESPACE
-        )
-        if again:
-            await world.account("driver")
-        await world.settled()
-        await refused(world, agent.token())
-
-    cause, reason = refusal(story)
-    assert (cause, "created again" in reason) == ("account", again)
 
 
 def test_an_unknown_key_makes_the_keys_be_read_once_a_minute() -> None:

@@ -6,32 +6,17 @@ from typing import Any
 from libs.testing.tokens import ISSUER, Bound, TokenIssuer
 from services.signin.claims import Holder, Refused, Trust, holder_of
 from services.signin.signatures import UnknownKey, parse_keys, verify
+from tests.unit.manual_clock import STARTED_AT, ManualClock
 
 NAMESPACE = "gpu-operator"
 TRUST = Trust(issuer=ISSUER, namespace=NAMESPACE, cluster="default")
-NOW = 1_800_000_000.0
+NOW = STARTED_AT
 ACCOUNT_UID = "aaaaaaaa-0000-4000-8000-000000000001"
 POD = Bound("sluice-driver-agent-x7k2p", "bbbbbbbb-0000-4000-8000-000000000002")
 NODE = Bound("gpu-7.example.com", "cccccccc-0000-4000-8000-000000000003")
 
 
-class FixedClock:
-    """A clock that stands still, except that a sleep moves it."""
-
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time - NOW
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
-CLOCK = FixedClock()
+CLOCK = ManualClock()
 TOKENS = TokenIssuer(clock=CLOCK)
 
 

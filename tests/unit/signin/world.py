@@ -11,20 +11,13 @@ from libs.bus.sessions import Session
 from libs.contracts.identities import Identity
 from libs.kube.client import Kube
 from libs.kube.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
-from libs.runtime.env import Env
 from libs.runtime.metrics import Metrics
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim, run
 from libs.testing.tokens import Bound
-from services.signin.gate import Gate
 from services.signin.key_files import KeyFiles
 from services.signin.key_sources import ClusterKeys
-from services.signin.keys import TrustedKeys
-from services.signin.metrics import SignInMetrics
-from services.signin.objects import ClusterObjects
-from services.signin.responder import Responder
-from services.signin.reviews import BackgroundReviews, TokenReviews
-from services.signin.revocation import Revocation
+from services.signin.parts import SignInParts
 from tests.unit.signin.callout_server import Answer, CalloutServer
 from tests.unit.signin.tokens import NAMESPACE
 
@@ -95,48 +88,21 @@ class World:
         self.send_seconds = 0.0
         """Seconds that sending an answer takes."""
         self._asked = 0
-        self._wire(env)
-
-    def _wire(self, env: Env) -> None:
         transport = self.server.transport(user=US)
-        kube = Kube(transport, manager=US, clock=env.clock)
-        metrics = SignInMetrics(self.metrics)
-        self.trusted = TrustedKeys(ClusterKeys(transport, clock=env.clock), env=env)
-        self.objects = ClusterObjects(kube, namespace=NAMESPACE, env=env)
-        self.revocation = Revocation(
-            self.objects, self.connections, cluster=CLUSTER, clock=env.clock, metrics=metrics
-        )
-        reviews = TokenReviews(kube, metrics=metrics)
-        self.background = BackgroundReviews(
-            reviews, env=env, refused=self.revocation.refuse, metrics=metrics
-        )
-        gate = Gate(
-            keys=self.trusted,
-            objects=self.objects,
-            reviews=reviews,
-            background=self.background,
+        self.parts = SignInParts(
+            Kube(transport, manager=US, clock=env.clock),
+            key_files=self.key_files,
+            source=ClusterKeys(transport, clock=env.clock),
             connections=self.connections,
             namespace=NAMESPACE,
             cluster=CLUSTER,
-            clock=env.clock,
-            metrics=metrics,
-        )
-        self.responder = Responder(
-            keys=self.key_files, gate=gate, send=self._answered, env=env, metrics=metrics
+            send=self._answered,
+            env=env,
         )
 
     async def _answered(self, reply: str, data: bytes) -> None:
         await self.clock.sleep(self.send_seconds)
         self.answers[reply] = data
-
-    def tasks(self) -> list[Coroutine[Any, Any, object]]:
-        return [
-            self.trusted.run(),
-            *(informer.run() for informer in self.objects.all()),
-            self.revocation.run(),
-            self.background.run(),
-            self.responder.run(),
-        ]
 
     # The cluster.
 
@@ -187,7 +153,7 @@ class World:
         self._asked += 1
         reply = f"reply.{self._asked}"
         data = self.nats.ask(keys or self.keys, token, host=host, kind=kind)
-        self.responder.received(data, self.nats.xkey, reply)
+        self.parts.responder.received(data, self.nats.xkey, reply)
         return reply
 
     def answer(self, reply: str, *, keys: CalloutKeys | None = None) -> Answer | None:
@@ -227,7 +193,7 @@ def play(story: Story, *, before: Story | None = None) -> list[Any]:
         await world.kube.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         if before is not None:
             await before(world)
-        tasks = [asyncio.create_task(coroutine) for coroutine in world.tasks()]
+        tasks = [asyncio.create_task(task, name=name) for name, task in world.parts.tasks()]
         try:
             await world.settled()
             await story(world)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.contracts.facts import Gpu, Mig
+from libs.contracts.facts import Mig
 from libs.contracts.telemetry import GpuSample, InstanceSample
 from libs.host.podresources.assignments import PodContainer, PodsByGpu
 from services.telemetry.exposition import (
@@ -21,6 +21,7 @@ from services.telemetry.fields import DRIVER_VERSION, FIELDS
 from services.telemetry.metric_list import DEFAULT_LIST, MetricList, parse_list
 from services.telemetry.node.sampler import XidCounts
 from services.telemetry.xids import xid_name
+from tests.builders.gpus import gpu
 
 DCGM_FIELDS = """
 DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).
@@ -55,13 +56,11 @@ including both protocol headers and data payloads - in bytes per second.
 """
 """dcgm-exporter's default list, less the driver's version, which is a label."""
 
-GPU = Gpu(
+GPU = gpu(
+    1,
     uuid="GPU-5d0a1c9e",
-    index=1,
     minor=3,
     pci="0000:1b:00.0",
-    name="NVIDIA H100 80GB HBM3",
-    memory_mib=81559,
     serial="1652823054321",
     migs=(
         Mig(uuid="MIG-a", profile="3g.40gb", gpu_instance=2),

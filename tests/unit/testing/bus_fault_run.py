@@ -7,22 +7,14 @@ import msgspec
 
 from libs.bus.port import BusError, Closable, FromSequence, LastPerSubject
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.subjects import Stream
 from libs.testing.bus import BusFaults, LocalBus, LocalServer, TraceRecord
 from libs.testing.simulation import Sim, run
 from tests.component.bus.recorders import RecordingFollower
+from tests.unit.testing import bus
 
 NODES = ("a", "b", "c", "d")
 OWNER = Identity(writer=Writer.SCHEDULER)
-KEPT = Stream(
-    name="KEPT",
-    subjects=("kept.>",),
-    description="what a test stores",
-    per_subject=3,
-    max_message=1024,
-    notify=("kept.>", "poke.>"),
-    max_consumers=16,
-)
+KEPT = msgspec.structs.replace(bus.KEPT, per_subject=3, notify=("kept.>", "poke.>"))
 ALL_FAULTS = BusFaults(
     lost=0.1,
     repeated=0.1,

@@ -1,37 +1,12 @@
 """Random faults of the in-process bus, one kind at a time."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any
-
 import pytest
 
 from libs.bus.port import BusUnavailable, FromSequence, LastPerSubject
-from libs.contracts.identities import Identity, Writer
-from libs.contracts.subjects import Stream
 from libs.testing.bus import BusFaults, LocalServer
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim
 from tests.component.bus.recorders import RecordingFollower, RecordingHandler
-
-WRITER = Identity(writer=Writer.SCHEDULER)
-READER = Identity(writer=Writer.CTL)
-KEPT = Stream(
-    name="KEPT",
-    subjects=("kept.>",),
-    description="what a test stores",
-    per_subject=100_000,
-    max_message=1024,
-    max_consumers=16,
-)
-
-Scenario = Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]
-
-
-def with_faults(faults: BusFaults, scenario: Scenario, *, seed: int = 7) -> None:
-    async def main(sim: Sim) -> None:
-        server = LocalServer(env=sim.env("bus"), faults=faults)
-        await scenario(sim, server)
-
-    run(main, seed=seed)
+from tests.unit.testing.bus import KEPT, READER, WRITER, with_bus
 
 
 def received_with(faults: BusFaults, *, messages: int) -> tuple[list[int], float]:
@@ -53,7 +28,7 @@ def received_with(faults: BusFaults, *, messages: int) -> tuple[list[int], float
         await sim.clock.sleep(3_600.0)
         last[:] = [last[-1] - started]
 
-    with_faults(faults, scenario)
+    with_bus(scenario, faults)
     return [int(data) for _, data in handler.received], last[0]
 
 
@@ -85,7 +60,7 @@ def test_a_stream_is_read_once_and_in_order_despite_faults_of_core_messages() ->
         await sim.clock.sleep(60.0)
         await reading.close()
 
-    with_faults(BusFaults(lost=0.5, repeated=0.5, reordered=0.5, delayed=0.1), scenario)
+    with_bus(scenario, BusFaults(lost=0.5, repeated=0.5, reordered=0.5, delayed=0.1))
     assert [message.sequence for message in follower.messages] == list(range(1, 101))
     assert follower.calls.count("began") == follower.calls.count("caught up") == 1
 
@@ -121,7 +96,7 @@ def test_an_unanswered_write_may_have_been_stored(faults: BusFaults, kept: bool)
                 assert sim.clock.monotonic() == started
         await reading.close()
 
-    with_faults(faults, scenario)
+    with_bus(scenario, faults)
     stored = [message.data.decode() for message in follower.messages]
     assert len(answered) > 5
     assert len(unanswered) > 5
@@ -161,7 +136,7 @@ def test_a_stream_is_read_completely_over_broken_links(seed: int) -> None:
     faults = BusFaults(
         between_drops=(1.0, 20.0), dropped=(0.1, 10.0), delayed=0.3, delay=(0.0, 0.5)
     )
-    with_faults(faults, scenario, seed=seed)
+    with_bus(scenario, faults, seed=seed)
     assert [message.sequence for message in complete.messages] == list(range(1, 301))
     assert complete.calls.count("began") == 1
     assert ups.count(False) > 5

@@ -1,40 +1,16 @@
 """Outages of the in-process bus that a test causes."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
 from libs.bus.port import BusUnavailable, FromSequence, LastPerSubject, StartFrom
-from libs.contracts.identities import Identity, Writer
-from libs.contracts.subjects import Stream
 from libs.testing.bus import BusFaults, LocalBus, LocalServer
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim
 from tests.component.bus.recorders import RecordingFollower, RecordingHandler
+from tests.unit.testing.bus import KEPT, READER, WRITER, with_bus
 
-WRITER = Identity(writer=Writer.SCHEDULER)
-READER = Identity(writer=Writer.CTL)
-KEPT = Stream(
-    name="KEPT",
-    subjects=("kept.>",),
-    description="what a test stores",
-    per_subject=10,
-    max_message=1024,
-    max_consumers=16,
-)
 SLOW = BusFaults(delayed=1.0, delay=(1.0, 1.0))
-
-
-def in_virtual_time(
-    scenario: Callable[[Sim, LocalServer], Coroutine[Any, Any, None]],
-    faults: BusFaults | None = None,
-) -> None:
-    async def main(sim: Sim) -> None:
-        server = LocalServer(env=sim.env("bus"), faults=faults)
-        await scenario(sim, server)
-
-    run(main, seed=7)
 
 
 async def assert_all_unavailable(bus: LocalBus) -> None:
@@ -70,7 +46,7 @@ def test_a_cut_affects_all_connections_of_one_identity() -> None:
         await sim.clock.sleep(1.0)
         assert handler.received == [("test.a", b"after")]
 
-    in_virtual_time(scenario)
+    with_bus(scenario)
 
 
 @pytest.mark.parametrize("remade", [False, True])
@@ -99,7 +75,7 @@ def test_a_follower_notices_a_lost_stream_after_its_silence(remade: bool, start:
         assert follower.calls[7:] == ["2 z"]
         await reading.close()
 
-    in_virtual_time(scenario)
+    with_bus(scenario)
 
 
 def test_calls_of_a_killed_connection_do_not_reach_the_server() -> None:
@@ -139,4 +115,4 @@ def test_calls_of_a_killed_connection_do_not_reach_the_server() -> None:
         assert killed_handler.received == []
         assert follower.calls == calls_before
 
-    in_virtual_time(scenario, SLOW)
+    with_bus(scenario, SLOW)

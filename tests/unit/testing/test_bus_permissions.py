@@ -1,35 +1,19 @@
 """Permissions on the in-process bus."""
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from libs.bus.permissions import Permissions
 from libs.bus.port import LastPerSubject, SubjectForbidden
-from libs.contracts.identities import Identity, Writer
-from libs.contracts.subjects import Stream, direct_get, js_api
+from libs.contracts.subjects import direct_get, js_api
 from libs.testing.bus import LocalBus, LocalServer
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim
 from tests.component.bus.recorders import RecordingFollower, RecordingHandler
+from tests.unit.testing.bus import KEPT, READER, WRITER, with_bus
 
-WRITER = Identity(writer=Writer.SCHEDULER)
-READER = Identity(writer=Writer.CTL)
-KEPT = Stream(
-    name="KEPT",
-    subjects=("kept.>",),
-    description="what a test stores",
-    per_subject=10,
-    max_message=1024,
-    max_consumers=16,
-)
-
-
-def in_virtual_time(scenario: Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]) -> None:
-    async def main(sim: Sim) -> None:
-        await scenario(sim, LocalServer(env=sim.env("bus")))
-
-    run(main, seed=7)
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 
 def test_calls_without_permission_are_refused() -> None:
@@ -68,4 +52,4 @@ def test_calls_without_permission_are_refused() -> None:
         assert await bus.last(KEPT, "kept.a") is not None
         assert permitted.received == [("test.a", b"")]
 
-    in_virtual_time(scenario)
+    with_bus(scenario)

@@ -2,21 +2,12 @@
 
 import msgspec
 
-from libs.contracts.subjects import Stream
 from libs.testing.bus.streams import LocalStream
-
-KEPT = Stream(
-    name="KEPT",
-    subjects=("kept.>",),
-    description="what a test stores",
-    per_subject=3,
-    max_message=1024,
-    max_consumers=16,
-)
+from tests.unit.testing.bus import KEPT
 
 
 def kept(**changes: object) -> LocalStream:
-    return LocalStream(msgspec.structs.replace(KEPT, **changes), id=1)
+    return LocalStream(msgspec.structs.replace(KEPT, **{"per_subject": 3, **changes}), id=1)
 
 
 def add(

@@ -13,6 +13,7 @@ from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
 from libs.ctl.views.status import cordon_text, node_note
 from libs.fleet.node import Doing, FollowedNode, driver_text
+from libs.rollout.wait_reasons import AWAITED
 
 MORE_COLUMNS: Final = "»"
 """Ends a table's head whose other columns need a wider terminal."""
@@ -60,28 +61,6 @@ class Column(msgspec.Struct, frozen=True):
     right: bool = False
 
 
-_AWAITED: Final = frozenset(
-    {
-        WaitCode.BUDGET,
-        WaitCode.PROOF,
-        WaitCode.BACK_OFF,
-        WaitCode.PREFLIGHT,
-        WaitCode.JOBS,
-        WaitCode.EVICTION,
-        WaitCode.PDB,
-        WaitCode.OPERANDS,
-        WaitCode.QUIESCE,
-        WaitCode.OLD_DRIVER,
-        WaitCode.UNLOAD,
-        WaitCode.GATE,
-        WaitCode.DRIVER_START,
-        WaitCode.VALIDATION,
-        WaitCode.MIG,
-        WaitCode.REBOOT,
-        WaitCode.BUS,
-    }
-)
-"""Codes that name what a node waits for; the others say how it is."""
 _BRAKED: Final = re.compile(r"Rollout \S+ is (\w+(?: by .+?)?) \(spec\.brake: \w+\)(?:: (.*))?")
 """How the scheduler says that the brake holds a pool."""
 _BY_KEY: Final = {BY_BRAKE: "by key r", BY_CHECKED_BRAKE: "by key r", BY_RELEASE: "by key l"}
@@ -262,7 +241,7 @@ def detail_lines(node: FollowedNode | None, *, now: float, width: int) -> list[L
     else:
         until = "" if wait.until is None else f", at most {duration(wait.until - now)} more"
         state, *why = _told(wait)
-        waits = "waits for " if wait.code in _AWAITED else ""
+        waits = "waits for " if wait.code in AWAITED else ""
         lasts = f"{waits}{state} for {duration(now - wait.since)}{until}"
         second = ": ".join((lasts, *why))
         third = f"ended by: {_by_key(wait.who) or 'time alone'}"

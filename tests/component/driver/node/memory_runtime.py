@@ -34,14 +34,14 @@ class MemoryRuntime:
         self._config = None
         if self.fails_with_drop_in and self._tree.exists(containerd.DROP_IN):
             return
-        text = self._tree.text(self._main) or "version = 2\n"
+        text = self._tree.read_text(self._main) or "version = 2\n"
         config = tomllib.loads(text)
         section = _section(config)
         for pattern in containerd.imports_of(text, self._main):
             folder, _, names = pattern.rpartition("/")
             for name in self._tree.names(folder):
                 if fnmatchcase(name, names):
-                    imported = tomllib.loads(self._tree.text(f"{folder}/{name}") or "")
+                    imported = tomllib.loads(self._tree.read_text(f"{folder}/{name}") or "")
                     section = _section(imported) or section
         of_containers = section.get("containerd", {})
         runtimes = of_containers.setdefault("runtimes", {})

@@ -351,14 +351,14 @@ async def test_after_a_boot_only_the_proven_driver_is_loaded(world: World) -> No
         ):
             await world.send_command(Idle(proven=proven))
             await world.clock.sleep(30)
-            assert "nvidia" not in (machine.tree.text("/proc/modules") or "")
+            assert "nvidia" not in (machine.tree.read_text("/proc/modules") or "")
         proven = Proven(label=f"d-{NEW}", kernel=KERNEL, install_digest=f"i-{NEW}")
         await world.send_command(Idle(proven=proven))
-        await world.until(lambda: "nvidia_uvm" in (machine.tree.text("/proc/modules") or ""))
+        await world.until(lambda: "nvidia_uvm" in (machine.tree.read_text("/proc/modules") or ""))
     reboot(world)
     world.server.stop()
     async with world.agent():  # NATS is away: what was last proven here counts
-        await world.until(lambda: "nvidia_uvm" in (machine.tree.text("/proc/modules") or ""))
+        await world.until(lambda: "nvidia_uvm" in (machine.tree.read_text("/proc/modules") or ""))
 
 
 def reboot(world: World) -> None:
@@ -401,7 +401,7 @@ async def test_the_role_that_undoes_a_machine_waits_until_the_driver_is_free(wor
         machine.remove_process(4711)
         await world.until(lambda: not running.problem)
     assert host(world) == before
-    assert "nvidia" not in (machine.tree.text("/proc/modules") or "")
+    assert "nvidia" not in (machine.tree.read_text("/proc/modules") or "")
     assert not machine.tree.exists("/var/lib/sluice")
 
 

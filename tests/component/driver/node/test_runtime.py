@@ -90,7 +90,7 @@ async def test_what_the_runtime_lacks_is_noted_for_the_evidence_until_it_is_ther
     tree = world.machine.tree
     async with world.agent():
         await world.until(lambda: "Access denied" in why(world))
-        assert tree.text(diagnosing.RUNTIME_LACKS) == LACKING
+        assert tree.read_text(diagnosing.RUNTIME_LACKS) == LACKING
         assert Diagnosis.RUNTIME_HANDLER in diagnosing.notes(tree)
         containers.refusal = ""
         await world.until(lambda: last(world) == READY)

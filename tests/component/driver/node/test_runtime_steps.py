@@ -14,52 +14,32 @@ from services.driver.node.runtime_steps import Restart, RuntimeSettings, Settled
 from services.driver.node.undo import remove_files
 from tests.component.driver.node.memory_runtime import UNIT, MemoryRuntime
 from tests.unit.host.builders import put, tree
-from tests.unit.host.runtimes.test_configuration import content
-from tests.unit.host.runtimes.test_containerd import PEOPLES
+from tests.unit.host.killable_tree import KillableTree, Killed
+from tests.unit.host.runtimes.test_configuration import REGISTRY, THEIRS, content
 
-REGISTRY = "/etc/containerd/more/10-registry.toml"
-THEIRS = f'imports = ["{REGISTRY}", "conf.d/*.conf"]\n{PEOPLES}'
 ON, OFF = RuntimeSettings(), RuntimeSettings(configure=False)
 OTHERS = RuntimeSettings(handlers=("gpu", "nvidia-cdi"))
 
 
-class Killed(Exception):
-    """The process ends here."""
-
-
-class KillableTree(Tree):
+class HalfWritingTree(KillableTree):
     """Ends the process before or within one of its changes; what it had changed stays."""
-
-    def __init__(self, root: Path, *, at: int) -> None:
-        super().__init__(root)
-        self._left = at
 
     def write(
         self, path: str, data: bytes, *, mode: int = 0o644, owner: tuple[int, int] | None = None
     ) -> None:
-        self._step()
+        self.step()
         folder, _, name = path.rpartition("/")
         if not self._left and self.is_folder(folder):
-            super().write(f"{folder}/.{name}.unfinished", data[: len(data) // 2])
-        self._step()
+            Tree.write(self, f"{folder}/.{name}.unfinished", data[: len(data) // 2])
         super().write(path, data, mode=mode, owner=owner)
 
-    def append(self, path: str, data: bytes, *, after: int) -> None:
-        self._step()
-        super().append(path, data, after=after)
-
     def remove(self, path: str) -> None:
-        self._step()
+        self.step()
         super().remove(path)
 
     def remove_folder(self, path: str) -> None:
-        self._step()
+        self.step()
         super().remove_folder(path)
-
-    def _step(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise Killed
 
 
 def machine(root: Path) -> Tree:
@@ -110,7 +90,7 @@ def test_a_killed_agent_is_continued_by_the_next(
         for each in earlier:
             settle(here, each, containers)
         try:
-            settle(KillableTree(root, at=kills), settings, containers)
+            settle(HalfWritingTree(root, at=kills), settings, containers)
         except Killed:
             settle(here, settings, containers)
         else:
@@ -132,12 +112,12 @@ def test_an_edit_of_a_person_is_followed_and_kept(tmp_path: Path) -> None:
     here = machine(tmp_path)
     containers = MemoryRuntime(here)
     settle(here, ON, containers)
-    main = (here.text(containerd.MAIN) or "").replace("SystemdCgroup = true", "NoPivot = true")
+    main = (here.read_text(containerd.MAIN) or "").replace("SystemdCgroup = true", "NoPivot = true")
     put(tmp_path, containerd.MAIN, main)
     settle(here, ON, containers)
-    assert "NoPivot = true" in (here.text(containerd.DROP_IN) or "")
+    assert "NoPivot = true" in (here.read_text(containerd.DROP_IN) or "")
     settle(here, OFF, containers)
-    assert here.text(containerd.MAIN) == main
+    assert here.read_text(containerd.MAIN) == main
     assert not here.exists(containerd.DROP_IN)
 
 
@@ -184,8 +164,8 @@ def test_the_runtime_says_which_files_are_its_own(
     config = "" if name == "cri-o" else GENERATED
     step = next_step(here, ON, status(name=name, config=config, reads_cdi=True), now=0.0)
     assert isinstance(step, Restart)
-    assert "nvidia-cdi" in (here.text(written) or "")
-    assert here.text(path) == text
+    assert "nvidia-cdi" in (here.read_text(written) or "")
+    assert here.read_text(path) == text
     next_step(here, OFF, "the runtime does not answer", now=0.0)
     attempts.clear(here)
     assert content(tmp_path) == before
@@ -233,7 +213,7 @@ def test_files_of_other_runtimes_are_as_before_wherever_the_agent_was_killed(
         for each in earlier:
             step(here, each)
         try:
-            step(KillableTree(root, at=kills), settings)
+            step(HalfWritingTree(root, at=kills), settings)
         except Killed:
             step(here, settings)
         else:

@@ -11,7 +11,7 @@ from libs.policy.crds import crd_manifests
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.helm import find_helm
 from libs.testing.realkube.cluster import RealKube
-from services.driver.uninstall.operands import Refused
+from services.driver.uninstall.operands import RemovalRefused
 from tests.component.chart.conftest import run
 from tests.component.chart.rendered import CHART
 from tests.component.driver.uninstall.world import Site, site_of
@@ -89,7 +89,7 @@ async def test_it_is_refused_while_a_node_is_being_changed(site: Site) -> None:
     await site.lease(first, LeaseOwner.HUMAN)
     await site.lease(second, LeaseOwner.UPGRADE)
     before = await site.snapshot()
-    with pytest.raises(Refused, match=f"changing these nodes: {second}. Wait until"):
+    with pytest.raises(RemovalRefused, match=f"changing these nodes: {second}. Wait until"):
         await site.uninstall()
     after = await site.snapshot()
     hook = {key for key in after.keys() - before.keys() if "sluice-uninstall" in key}
@@ -124,7 +124,7 @@ async def test_an_upgrade_that_begins_meanwhile_gets_its_scheduler_back(site: Si
     await eventually(is_alone, within=60, every=0.1)
     await site.lease(site.nodes[0], LeaseOwner.UPGRADE)
     await site.kubectl.run("--namespace", site.namespace, "delete", "pod", "last")
-    with pytest.raises(Refused, match=site.nodes[0]):
+    with pytest.raises(RemovalRefused, match=site.nodes[0]):
         await running
     assert (await site.kubectl.get(*deployment))["spec"] == before["spec"]
 
@@ -137,7 +137,7 @@ async def test_a_host_that_is_not_undone_is_named_and_the_next_run_goes_on(
     await site.use()
     lost = site.nodes[1]
     fleet[lost].power_off()
-    with pytest.raises(Refused, match=rf"on {lost}\. Look at their nodes"):
+    with pytest.raises(RemovalRefused, match=rf"on {lost}\. Look at their nodes"):
         await site.uninstall(within=15)
     await site.kubectl.run("delete", "node", lost)
     # The control plane does this itself, a minute after a Node is gone.

@@ -51,7 +51,7 @@ def entries(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
-def test_it_is_built_once(environ: dict[str, str], calls: Path) -> None:
+def test_the_library_is_built_once(environ: dict[str, str], calls: Path) -> None:
     folder = library(environ)
     assert library(environ) == folder == cache_folder(environ)
     assert count(calls) == 1
@@ -104,7 +104,7 @@ def test_without_a_compiler_the_reason_says_what_to_install(
         library({**environ, "PATH": str(tmp_path)})
 
 
-def test_the_compiler_of_the_package_ziglang(
+def test_the_compiler_of_the_package_ziglang_is_used_where_there_is_no_other(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ziglang").mkdir()
@@ -114,7 +114,9 @@ def test_the_compiler_of_the_package_ziglang(
     assert command == (sys.executable, "-m", "ziglang", "cc")
 
 
-def test_a_cache_that_cannot_be_written(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_named_with_what_to_set(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "cache").write_text("a file\n")
     with pytest.raises(NotBuilt, match="set XDG_CACHE_HOME to a folder to write in"):
         library(environ)

@@ -6,7 +6,6 @@ import msgspec
 
 from libs.contracts.facts import (
     Facts,
-    Gpu,
     Kernel,
     LoadedDriver,
     OperatingSystem,
@@ -25,6 +24,7 @@ from services.discovery.cluster.decide import (
     ReportedFacts,
     decide,
 )
+from tests.builders.gpus import gpu
 from tests.unit.policy.situations import cluster_policy
 
 DEPLOY = "nvidia.com/gpu.deploy."
@@ -50,16 +50,7 @@ OPERATOR = "gpu-operator"
 
 DEVICE = PciDevice(address="0000:01:00.0", vendor="10de", device="2330", device_class="0302")
 NIC = PciDevice(address="0000:02:00.0", vendor="15b3", device="1021", device_class="0207")
-GPU = Gpu(
-    uuid="GPU-1",
-    index=0,
-    minor=0,
-    pci="0000:01:00.0",
-    name="NVIDIA H100 80GB HBM3",
-    memory_mib=81559,
-    compute_capability=(9, 0),
-    mig_capable=True,
-)
+GPU = gpu(uuid="GPU-1", pci="0000:01:00.0", compute_capability=(9, 0), mig_capable=True)
 SYSTEM = Facts(
     pci=(DEVICE,),
     kernel=Kernel(release="5.15.0-139-generic"),

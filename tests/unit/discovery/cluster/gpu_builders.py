@@ -18,6 +18,7 @@ from services.discovery.cluster.device_decide import (
 from services.discovery.cluster.devices import Device, FullDevice, wanted_from
 from services.discovery.cluster.reported_gpus import read_gpus
 from services.discovery.cluster.resources import Node
+from tests.builders import gpus
 from tests.unit.discovery.cluster.builders import DEVICE
 
 NOW = 1_800_000_000.0
@@ -36,18 +37,14 @@ def gpu(index: int, /, **changed: Any) -> Gpu:
     """Return an H100."""
     fields: dict[str, Any] = {
         "uuid": UUIDS[index],
-        "index": index,
-        "minor": index,
         "pci": f"0000:0{index}:00.0",
-        "name": "NVIDIA H100 80GB HBM3",
-        "memory_mib": 81559,
         "compute_capability": (9, 0),
         "mig_capable": True,
         "mig_pending": False,
         "serial": f"165022{index}",
         "nvlinks": 18,
     }
-    return Gpu(**(fields | changed))
+    return gpus.gpu(index, **(fields | changed))
 
 
 def facts(*gpus: Gpu) -> Facts:

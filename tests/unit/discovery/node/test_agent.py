@@ -1,7 +1,5 @@
 """The discovery agent: facts once and when they change; GPUs are released on command."""
 
-from typing import Any
-
 import pytest
 
 from libs.contracts.commands import Idle, Quiesce
@@ -11,6 +9,7 @@ from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Outcome
 from libs.host.local_features import FOLDER, PREFIX
+from services.agent_frame import Given
 from services.discovery.node import agent
 from services.discovery.node.agent import MAX_MISSED, DiscoverySettings, KnownFacts
 from tests.support import played_by
@@ -26,9 +25,9 @@ class World(AgentWorld):
     WRITER = Writer.DISCOVERY
     gpu_labels = True
 
-    async def run_agent(self, **ports: Any) -> None:
+    async def run_agent(self, given: Given) -> None:
         settings = DiscoverySettings(node=NODE, node_uid=UID, gpu_labels=self.gpu_labels)
-        await agent.run(settings, **ports)
+        await agent.run(settings, given)
 
     @property
     def last(self) -> Facts:

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from libs.contracts.identities import Writer
-from libs.host.cdi import published
-from libs.host.cdi.spec import Device, DeviceNode, Edits, make_spec
 from libs.host.dra.port import Claim, Claims, PreparedDevice
 from libs.host.podresources.assignments import DeviceList, DeviceUse, PodContainer
 from libs.host.podresources.client import KubeletUnavailable
@@ -15,14 +13,14 @@ from libs.kube.resources import NAMESPACES, Resource
 from libs.kube.views import Object
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim
+from services.agent_frame import Given
 from services.driver.dra import agent
 from services.driver.dra.resources import DRIVER, claims
 from services.driver.dra.settings import DraSettings
 from tests.support import played_by
 from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID, AgentWorld
-from tests.unit.driver.plugin.builders import gpu
-from tests.unit.fake_machine import VERSION
+from tests.unit.agent_world import NODE, UID
+from tests.unit.driver.plugin.builders import OfferingWorld
 
 NAMESPACE: Final = "ml"
 
@@ -62,36 +60,25 @@ class FakeKubelet:
         self.uses = DeviceList(uses=(DeviceUse(device, PodContainer("ml", "old", "main")),))
 
 
-class World(AgentWorld):
+class World(OfferingWorld):
     WRITER = Writer.DRA
 
     def __init__(self, sim: Sim, root: Path) -> None:
         super().__init__(sim, root)
-        self.root = root
-        self.driver.gpus.change([gpu(0), gpu(1)])
-        self.driver.set_version(VERSION)
         (root / "state").mkdir()
         self.kubelet = FakeKubelet()
         self.api = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random)
         self.person = Kube(self.api.transport(user="person"), manager="kubectl", clock=sim.clock)
         self.ends = False
         """Whether the policy gives GPUs by claims no more."""
-        self.put_specs("GPU-0", "GPU-1")
 
-    async def run_agent(self, **ports: Any) -> None:
+    async def run_agent(self, given: Given) -> None:
         await agent.run(
             DraSettings(node=NODE, node_uid=UID, state_dir=self.root / "state", ends=self.ends),
+            given,
             kube=self.api.transport(user="dra"),
             connect_kubelet=self.kubelet.connect,
-            **ports,
         )
-
-    def put_specs(self, *names: str) -> None:
-        """Write the CDI spec of these devices."""
-        edits = Edits(device_nodes=(DeviceNode(path="/dev/null"),))
-        devices = tuple(Device(name=name, container_edits=edits) for name in names)
-        spec = make_spec(published.GPU_KIND, common=Edits(), devices=devices)
-        published.put(self.machine.tree, published.GPU_FILE, spec)
 
     async def slice(self) -> Slice | None:
         try:

@@ -15,7 +15,6 @@ from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import Gpus
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.policy.mig.profiles import largest_first
-from libs.testing.machines.state import instance_profiles
 from libs.testing.nvml.products import H100
 from libs.testing.simulation import Sim
 from tests.support import played_by
@@ -88,9 +87,7 @@ class MigWorld(World):
         super().__init__(sim, root)
         self.used = set[str]()
         """GPUs on which a process computes."""
-        self.mig = MemoryMig(
-            ["GPU-0", "GPU-1"], instance_profiles(H100), is_used=lambda uuid: uuid in self.used
-        )
+        self.mig = MemoryMig(["GPU-0", "GPU-1"], H100.mig, is_used=lambda uuid: uuid in self.used)
         self.driver = FakeDriver(loaded=VERSION, mig=self.mig)
         self.machine.load_driver(VERSION)
         self.gpus: Gpus = self.driver.gpus

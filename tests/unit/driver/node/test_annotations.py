@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.host.nri.port import NewContainer, Refused
+from libs.host.nri.port import InjectionRefused, NewContainer
 from libs.policy.kinds.agents import NRI_GPUS, NRI_MANAGEMENT
 from services.driver.node.annotations import (
     MAX_BYTES,
@@ -68,7 +68,7 @@ def test_what_a_container_has_already_is_not_given_again() -> None:
 @pytest.mark.parametrize("device", [GPU, MIG, MANAGEMENT])
 def test_other_namespaces_are_refused(namespace: str, device: str) -> None:
     for key in (OWN, POD, BARE):
-        with pytest.raises(Refused, match=rf"^the annotation {key} asks for devices of "):
+        with pytest.raises(InjectionRefused, match=rf"^the annotation {key} asks for devices of "):
             given({key: device}, namespace=namespace)
 
 
@@ -80,14 +80,14 @@ def test_other_namespaces_are_refused(namespace: str, device: str) -> None:
     ],
 )
 def test_a_namespace_is_listed_for_each_kind(namespace: str, device: str, variable: str) -> None:
-    with pytest.raises(Refused, match=variable):
+    with pytest.raises(InjectionRefused, match=variable):
         given({OWN: device}, namespace=namespace)
-    with pytest.raises(Refused, match=variable):
+    with pytest.raises(InjectionRefused, match=variable):
         given({OWN: f"{GPU},{MANAGEMENT}"}, namespace=namespace)
 
 
 def test_gpus_are_refused_while_there_are_none_to_give() -> None:
-    with pytest.raises(Refused, match="now: the driver or the GPUs are being changed"):
+    with pytest.raises(InjectionRefused, match="now: the driver or the GPUs are being changed"):
         given({OWN: GPU}, unavailable="the driver or the GPUs are being changed")
     assert given({OWN: MANAGEMENT}, namespace="sluice", unavailable="no GPU") == [MANAGEMENT]
 
@@ -113,7 +113,7 @@ def test_gpus_are_refused_while_there_are_none_to_give() -> None:
     ],
 )
 def test_names_that_are_no_devices_are_refused(value: str) -> None:
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(InjectionRefused) as raised:
         parse(value)
     assert str(raised.value).replace("…", ".").isascii()
     assert str(raised.value).isprintable()
@@ -123,7 +123,7 @@ def test_names_that_are_no_devices_are_refused(value: str) -> None:
 def test_an_annotation_has_limits() -> None:
     most = [f"nvidia.com/gpu={number}" for number in range(MAX_DEVICES)]
     assert parse(",".join(most)) == tuple(most)
-    with pytest.raises(Refused, match=f"names {MAX_DEVICES + 1} devices"):
+    with pytest.raises(InjectionRefused, match=f"names {MAX_DEVICES + 1} devices"):
         parse(",".join([*most, "nvidia.com/gpu=more"]))
-    with pytest.raises(Refused, match="longer than 16 KiB"):
+    with pytest.raises(InjectionRefused, match="longer than 16 KiB"):
         parse("a" * (MAX_BYTES + 1))

@@ -11,7 +11,6 @@ from libs.contracts.commands import GpuGeometry
 from libs.host.gpus.division import GpuDivision, GpuInstance, InstanceProfile
 from libs.host.gpus.memory_mig import MemoryMig
 from libs.policy.mig.profiles import largest_first
-from libs.testing.machines.state import instance_profiles
 from libs.testing.nvml.products import A100, H100, Product
 from services.driver.node.mig_plan import (
     Create,
@@ -24,7 +23,7 @@ from services.driver.node.mig_plan import (
 )
 
 UUID, OTHER = "GPU-a", "GPU-b"
-PROFILES = {each.name: each for each in instance_profiles(H100)}
+PROFILES = {each.name: each for each in H100.mig}
 
 GEOMETRIES: list[tuple[str, ...]] = [
     (),
@@ -47,7 +46,7 @@ OFF = GpuGeometry(uuid=UUID, index=0)
 
 
 def machine(*uuids: str, product: Product = H100) -> MemoryMig:
-    return MemoryMig(uuids or (UUID,), instance_profiles(product), is_used=lambda _uuid: False)
+    return MemoryMig(uuids or (UUID,), product.mig, is_used=lambda _uuid: False)
 
 
 def take(mig: MemoryMig, step: Step) -> None:

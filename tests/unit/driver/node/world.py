@@ -6,6 +6,7 @@ from typing import Any
 
 from libs.contracts.identities import Writer
 from libs.testing.simulation import Sim
+from services.agent_frame import Given
 from services.driver.node import agent
 from services.driver.node.agent import DriverAgentSettings
 from tests.support import played_by
@@ -22,10 +23,10 @@ class World(AgentWorld):
         self.settings: dict[str, Any] = {}
         """Of the agent's next process."""
 
-    async def run_agent(self, **ports: Any) -> None:
+    async def run_agent(self, given: Given) -> None:
         named: dict[str, Any] = {"node": NODE, "node_uid": UID, "state_dir": self.state_dir}
         settings = DriverAgentSettings(**named | self.settings)
-        await agent.run(settings, **ports)
+        await agent.run(settings, given)
 
 
 def play(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:

@@ -1,26 +1,35 @@
-"""GPUs for tests of the device plugin."""
+"""GPUs for tests of those who offer them to pods, and the world of such an agent."""
 
+from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
-from libs.contracts.facts import Gpu, Mig
+from libs.contracts.facts import Gpu
+from libs.host.cdi import published
+from libs.host.cdi.spec import Device, DeviceNode, Edits, make_spec
+from libs.testing.simulation import Sim
+from tests.builders import gpus
+from tests.unit.agent_world import AgentWorld
+from tests.unit.fake_machine import VERSION
 
 
 def gpu(index: int, *profiles: str, **more: Any) -> Gpu:
-    """Return a GPU; with profiles, its MIG mode is on."""
-    described = Gpu(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index,
-        pci=f"00000000:{index + 1:02X}:00.0",
-        name="NVIDIA H100 80GB HBM3",
-        memory_mib=81559,
-        mig_mode=bool(profiles),
-        migs=tuple(mig(index, number, profile) for number, profile in enumerate(profiles)),
-    )
-    return replace(described, **more)
+    """Return a GPU behind the bridge with its number and one."""
+    return gpus.gpu(index, *profiles, **{"pci": f"00000000:{index + 1:02X}:00.0", **more})
 
 
-def mig(index: int, number: int, profile: str) -> Mig:
-    return Mig(uuid=f"MIG-{index}-{number}", profile=profile, gpu_instance=number + 7)
+class OfferingWorld(AgentWorld):
+    """A machine with two GPUs under a driver, which containers can have."""
+
+    def __init__(self, sim: Sim, root: Path) -> None:
+        super().__init__(sim, root)
+        self.root = root
+        self.driver.gpus.change([gpu(0), gpu(1)])
+        self.driver.set_version(VERSION)
+        self.put_specs("GPU-0", "GPU-1")
+
+    def put_specs(self, *names: str) -> None:
+        """Write the CDI spec of these devices."""
+        edits = Edits(device_nodes=(DeviceNode(path="/dev/null"),))
+        devices = tuple(Device(name=name, container_edits=edits) for name in names)
+        spec = make_spec(published.GPU_KIND, common=Edits(), devices=devices)
+        published.put(self.machine.tree, published.GPU_FILE, spec)

@@ -89,7 +89,9 @@ CASES: list[tuple[dict[str, Any], Allocation]] = [
 
 
 @pytest.mark.parametrize(("config", "allocation"), CASES, ids=range(len(CASES)))
-def test_allocations(config: dict[str, Any], allocation: Allocation) -> None:
+def test_a_container_gets_its_devices_in_the_ways_of_the_configuration(
+    config: dict[str, Any], allocation: Allocation
+) -> None:
     assert given("GPU-0", "GPU-1", **config) == allocation
 
 

@@ -55,7 +55,7 @@ def test_gpus_near_each_other_are_chosen(
     assert chosen(available, size, required) == result
 
 
-def test_nearness_by_what_gpus_share() -> None:
+def test_gpus_are_nearer_the_more_they_share_of_the_bus() -> None:
     def near(first: Place, second: Place) -> int:
         assert nearness(first, second) == nearness(second, first)
         return nearness(first, second)

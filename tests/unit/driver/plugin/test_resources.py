@@ -48,7 +48,7 @@ def named(gpus: list[Gpu], strategy: MigStrategy) -> dict[str, list[str]]:
         ([], SINGLE, {}),
     ],
 )
-def test_resources_by_strategy(
+def test_each_strategy_names_the_resources_of_mig_devices_in_its_way(
     gpus: list[Gpu], strategy: MigStrategy, resources: dict[str, list[str]]
 ) -> None:
     assert named(gpus, strategy) == resources
@@ -73,7 +73,7 @@ def test_the_strategy_single_refuses_gpus_that_differ(gpus: list[Gpu], reason: s
         resources_of(gpus, SINGLE)
 
 
-def test_device_files() -> None:
+def test_a_mig_device_has_the_files_of_its_gpu_and_of_its_capabilities() -> None:
     listed = "config 1\nmonitor 2\ngpu1/gi7/access 12\ngpu1/gi7/ci0/access 13\nmalformed\n"
     capabilities = capability_files(listed)
     assert capabilities == {(1, 7, None): 12, (1, 7, 0): 13}

@@ -50,7 +50,9 @@ class Node:
         ("all", "ALL", XidSwitches(skipped=frozenset(), every=True)),
     ],
 )
-def test_switches(disable: str, enable: str, expected: XidSwitches) -> None:
+def test_the_two_lists_say_which_xids_count(
+    disable: str, enable: str, expected: XidSwitches
+) -> None:
     assert switches(disable, enable) == expected
 
 

@@ -4,20 +4,18 @@ from pathlib import Path
 from typing import Any
 
 from libs.contracts.identities import Writer
-from libs.host.cdi import published
-from libs.host.cdi.spec import Device, DeviceNode, Edits, make_spec
 from libs.host.deviceplugin.port import Offers
 from libs.host.podresources.assignments import DeviceList
 from libs.host.podresources.client import KubeletUnavailable
 from libs.testing.simulation import Sim
+from services.agent_frame import Given
 from services.driver.plugin import agent
 from services.driver.plugin.answers import Answers
 from services.driver.plugin.settings import PluginSettings
 from tests.support import played_by
 from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID, AgentWorld
-from tests.unit.driver.plugin.builders import gpu
-from tests.unit.fake_machine import VERSION
+from tests.unit.agent_world import NODE, UID
+from tests.unit.driver.plugin.builders import OfferingWorld
 
 
 class FakeKubelet:
@@ -43,14 +41,11 @@ class FakeKubelet:
         return self.lists[-1][-1] if self.lists else {}
 
 
-class World(AgentWorld):
+class World(OfferingWorld):
     WRITER = Writer.PLUGIN
 
     def __init__(self, sim: Sim, root: Path) -> None:
         super().__init__(sim, root)
-        self.root = root
-        self.driver.gpus.change([gpu(0), gpu(1)])
-        self.driver.set_version(VERSION)
         self.settings: dict[str, Any] = {}
         self.kubelet = FakeKubelet(self)
         self.answers = Answers()
@@ -58,16 +53,15 @@ class World(AgentWorld):
         """What pods have; None: the kubelet does not answer."""
         self.asked = 0
         """How often the kubelet was asked for that."""
-        self.put_specs("GPU-0", "GPU-1")
 
-    async def run_agent(self, **ports: Any) -> None:
+    async def run_agent(self, given: Given) -> None:
         self.answers = Answers()
         await agent.run(
             PluginSettings(node=NODE, node_uid=UID, state_dir=self.root / "state", **self.settings),
+            given,
             kubelet=self.kubelet,
             answers=self.answers,
             list_uses=self.list_uses,
-            **ports,
         )
 
     def list_uses(self) -> DeviceList:
@@ -83,13 +77,6 @@ class World(AgentWorld):
         self.settings["plugin_config_dir"] = str(folder)
         (folder / name).write_text(text)
         return folder / name
-
-    def put_specs(self, *names: str) -> None:
-        """Write the CDI spec of these devices."""
-        edits = Edits(device_nodes=(DeviceNode(path="/dev/null"),))
-        devices = tuple(Device(name=name, container_edits=edits) for name in names)
-        spec = make_spec(published.GPU_KIND, common=Edits(), devices=devices)
-        published.put(self.machine.tree, published.GPU_FILE, spec)
 
 
 in_world = played_by(lambda story: agent_world.play(story, World))

@@ -25,7 +25,7 @@ def test_a_module_that_was_changed_since_it_was_unpacked_is_not_loaded(tmp_path:
     change(tmp_path, index.modules_for(KERNEL)["nvidia"].content)
     why = kernel_modules.load(machine.tree, machine, DIGEST, index, KERNEL)
     assert "is not what was unpacked there" in why
-    assert "nvidia" not in (machine.tree.text("/proc/modules") or "")
+    assert "nvidia" not in (machine.tree.read_text("/proc/modules") or "")
     store.remove(machine.tree, DIGEST)
     index = staged(tmp_path, "deb", packing.deb(packing.modules(KERNEL, VERSION)))
     assert kernel_modules.load(machine.tree, machine, DIGEST, index, KERNEL) == ""

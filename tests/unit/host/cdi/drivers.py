@@ -10,6 +10,7 @@ from libs.contracts.facts import Gpu, Mig
 from libs.host.cdi import device_files, driver_root
 from libs.host.cdi.generate import Generated, generate
 from libs.host.tree import Tree
+from tests.builders import gpus
 from tests.unit.host.builders import link, put
 
 VERSION = "580.95.05"
@@ -69,16 +70,8 @@ def loader_cache(libraries: Sequence[tuple[str, str]], *, flags: int = 0x0303) -
 
 
 def gpu(index: int, *, migs: tuple[Mig, ...] | None = None) -> Gpu:
-    return Gpu(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index,
-        pci=f"00000000:{index + 4:02X}:00.0",
-        name="NVIDIA H100 80GB HBM3",
-        memory_mib=81559,
-        mig_mode=migs is not None,
-        migs=migs or (),
-    )
+    pci = f"00000000:{index + 4:02X}:00.0"
+    return gpus.gpu(index, pci=pci, mig_mode=migs is not None, migs=migs or ())
 
 
 def mig(gpu_instance: int, uuid: str) -> Mig:

@@ -53,7 +53,7 @@ def test_the_codes_are_those_of_nvml(name: str) -> None:
         (0, False, 0, P.FAILED),
     ],
 )
-def test_why_nvml_does_not_open(
+def test_each_reason_why_nvml_does_not_open_has_a_name(
     code: int, is_loaded: bool, control: int, problem: GpuProblem
 ) -> None:
     found = problems.open_problem(code, is_loaded=is_loaded, control_errno=control)

@@ -11,6 +11,7 @@ from libs.host.runtimes.configuration import Wanted
 from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN
 from libs.host.tree import Tree
 from tests.unit.host.builders import put, tree
+from tests.unit.host.killable_tree import KillableTree, Killed
 from tests.unit.host.runtimes.test_containerd import PEOPLES
 
 CRUN = """
@@ -19,33 +20,6 @@ runtime_type = "io.containerd.runc.v2"
 """
 REGISTRY = "/etc/containerd/more/10-registry.toml"
 THEIRS = f'imports = ["{REGISTRY}", "conf.d/*.conf"]\n{PEOPLES}'
-
-
-class Killed(Exception):
-    """The process ends here."""
-
-
-class KillableTree(Tree):
-    """Ends the process at one of its writes; what it had written stays."""
-
-    def __init__(self, root: Path, *, at: int) -> None:
-        super().__init__(root)
-        self._left = at
-
-    def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, owner: tuple[int, int] | None = None
-    ) -> None:
-        self._step()
-        super().write(path, data, mode=mode, owner=owner)
-
-    def append(self, path: str, data: bytes, *, after: int) -> None:
-        self._step()
-        super().append(path, data, after=after)
-
-    def _step(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise Killed
 
 
 def install(here: Tree) -> bool:
@@ -74,7 +48,7 @@ def test_the_undo_leaves_the_files_as_they_were(tmp_path: Path) -> None:
     before = content(tmp_path)
     assert install(here)
     installed = content(tmp_path)
-    assert (here.text(MAIN) or "").startswith(
+    assert (here.read_text(MAIN) or "").startswith(
         f'imports = ["{REGISTRY}", "conf.d/*.conf", "{IMPORT}"]'
     )
     assert here.mode(MAIN) == 0o600
@@ -149,9 +123,9 @@ def test_another_place_of_our_file_replaces_the_first(tmp_path: Path) -> None:
     install(here)
     other = f"{DROP_IN.rpartition('/')[0]}/50-other.toml"
     wanted = Wanted(drop_in=other)
-    text = here.text(DROP_IN)
+    text = here.read_text(DROP_IN)
     assert configuration.install(here, configuration.plan(here, wanted))
-    assert (here.text(other), here.exists(DROP_IN)) == (text, False)
+    assert (here.read_text(other), here.exists(DROP_IN)) == (text, False)
     assert not configuration.install(here, configuration.plan(here, wanted))
     assert UndoableFiles(here).undo() == ()
     assert content(tmp_path) == before
@@ -175,6 +149,6 @@ def test_a_machine_without_a_configuration_gets_one_that_the_undo_removes(tmp_pa
     (tmp_path / "var/lib").mkdir(parents=True)
     before = content(tmp_path)
     assert install(here)
-    assert here.text(MAIN) == f'imports = ["{IMPORT}"]\nversion = 2\n'
+    assert here.read_text(MAIN) == f'imports = ["{IMPORT}"]\nversion = 2\n'
     UndoableFiles(here).undo()
     assert content(tmp_path) == before

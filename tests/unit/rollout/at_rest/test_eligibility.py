@@ -120,7 +120,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_each_obstacle_has_its_wait_code(row: str) -> None:
     node, pool, code, until = ROWS[row]
-    outcome = wait_of(step_at_rest(node, pool, instant()))
+    outcome = wait_of(step_at_rest(node, pool))
     assert (outcome.code, outcome.until, outcome.since) == (code, until, NOW)
     assert outcome.detail
     assert outcome.who
@@ -167,7 +167,7 @@ STARTS: dict[str, tuple[NodeView, PoolView]] = {
 @pytest.mark.parametrize("case", STARTS)
 def test_conditions_that_prevent_no_start(case: str) -> None:
     node, pool = STARTS[case]
-    assert isinstance(step_at_rest(node, pool, instant()), Candidate)
+    assert isinstance(step_at_rest(node, pool), Candidate)
 
 
 def test_a_bus_outage_is_reported_before_silent_agents() -> None:
@@ -194,13 +194,13 @@ def test_a_preflight_names_the_driver_and_the_pods_to_be_removed() -> None:
         ),
         WorkloadPod(namespace="x", name="web", uid="pod-web", drained=True),
     )
-    outcome = candidate_of(step_at_rest(required(pods=pods), pool(), instant()))
+    outcome = candidate_of(step_at_rest(required(pods=pods)))
     removed = ("pod-bare-job", "pod-dcgm", "pod-plugin", f"pod-{OLD}-node-1", "pod-train")
     assert outcome.check == PreflightCheck(
         label=label_of(NEW), install_digest=install_of(NEW), removes_pods=tuple(sorted(removed))
     )
     drain_pool = pool(upgrade={"drain": Drain(enable=True)})
-    drained = candidate_of(step_at_rest(required(pods=pods), drain_pool, instant()))
+    drained = candidate_of(step_at_rest(required(pods=pods), drain_pool))
     assert drained.check is not None
     assert drained.check.removes_pods == tuple(sorted((*removed, "pod-web")))
 
@@ -217,31 +217,27 @@ WAIVED = NodeRequest.WITHOUT_PREFLIGHT
     ids=["a bare pod", "an agent without preflight"],
 )
 def test_a_request_waives_the_preflight(waiting: NodeView) -> None:
-    outcome = candidate_of(step_at_rest(replace(waiting, request=WAIVED), pool(), instant()))
+    outcome = candidate_of(step_at_rest(replace(waiting, request=WAIVED)))
     assert outcome.check is None
 
 
 def test_a_restart_needs_no_preflight() -> None:
     restart = with_build(pool(), install_digest=install_of(OLD))
-    outcome = candidate_of(
-        step_at_rest(required(pods=(replace(WORK, bare=True),)), restart, instant())
-    )
+    outcome = candidate_of(step_at_rest(required(pods=(replace(WORK, bare=True),)), restart))
     assert (outcome.operation, outcome.check) == (Operation.RESTART, None)
 
 
 def test_the_preflight_of_a_removal_has_no_label() -> None:
-    outcome = candidate_of(step_at_rest(done(excluded=True), pool(), instant()))
+    outcome = candidate_of(step_at_rest(done(excluded=True)))
     assert outcome.check == PreflightCheck(label="", removes_pods=(f"pod-{NEW}-node-1",))
 
 
 def test_skip_and_back_off_do_not_hold_up_a_validation() -> None:
     restarted = done(driver_pods=(replace(done().driver_pods[0], started=NOW - 7200),), skip=True)
-    assert candidate_of(step_at_rest(restarted, pool(), instant())).operation is Operation.VALIDATE
+    assert candidate_of(step_at_rest(restarted)).operation is Operation.VALIDATE
     validator_only = {"validator": component()}
     waits = wait_of(
-        step_at_rest(
-            node(components={**node().components, **validator_only}, ready=False), pool(), instant()
-        )
+        step_at_rest(node(components={**node().components, **validator_only}, ready=False))
     )
     assert waits.code == "not-ready"
 
@@ -283,7 +279,7 @@ def test_which_pods_a_preflight_counts_as_removed(
 
 
 def outcome_of(view: NodeView, pool_view: PoolView | None = None) -> NodeOutcome:
-    return step_at_rest(view, pool_view or pool(), instant())
+    return step_at_rest(view, pool_view or pool())
 
 
 def starts(view: NodeView, pool_view: PoolView | None = None) -> Candidate:

@@ -26,7 +26,7 @@ VERDICT = GpuVerdict(BOOT, (FailedGpu(GPU, "the GPU fell off the bus: reboot the
 
 
 def test_a_node_with_a_failed_gpu_waits_and_names_it() -> None:
-    wait = wait_of(step_at_rest(required(gpu_verdict=VERDICT), pool(), instant()))
+    wait = wait_of(step_at_rest(required(gpu_verdict=VERDICT)))
     assert wait.code is WaitCode.GPU_FAILED
     assert wait.detail == (
         "GPU-1 at 0000:41:00.0 has failed: the GPU fell off the bus: reboot the node"
@@ -35,25 +35,25 @@ def test_a_node_with_a_failed_gpu_waits_and_names_it() -> None:
 
 def test_a_verdict_of_another_boot_or_without_failures_is_no_obstacle() -> None:
     for verdict in (None, GpuVerdict(BOOT), replace(VERDICT, boot_id="boot-0")):
-        outcome = step_at_rest(required(gpu_verdict=verdict), pool(), instant())
+        outcome = step_at_rest(required(gpu_verdict=verdict))
         assert isinstance(outcome, Candidate)
 
 
 def test_a_person_may_request_the_upgrade_all_the_same() -> None:
     asked = with_record(required(gpu_verdict=VERDICT), asked=True)
     for view in (asked, required(gpu_verdict=VERDICT, requested=True)):
-        assert isinstance(step_at_rest(view, pool(), instant()), Candidate)
+        assert isinstance(step_at_rest(view), Candidate)
 
 
 def test_a_done_node_stays_done_and_a_driver_is_removed() -> None:
-    assert step_at_rest(done(gpu_verdict=VERDICT), pool(), instant()) is None
-    outcome = step_at_rest(done(gpu_verdict=VERDICT, excluded=True), pool(), instant())
+    assert step_at_rest(done(gpu_verdict=VERDICT)) is None
+    outcome = step_at_rest(done(gpu_verdict=VERDICT, excluded=True))
     assert isinstance(outcome, Candidate)
     assert outcome.operation is Operation.REMOVE
 
 
 def test_the_strategy_does_not_retry_a_node_with_a_failed_gpu() -> None:
-    wait = wait_of(step_at_rest(failed(gpu_verdict=VERDICT), pool(), instant()))
+    wait = wait_of(step_at_rest(failed(gpu_verdict=VERDICT)))
     assert wait.code is WaitCode.FAILED
     assert "no automatic retry now: GPU-1" in wait.detail
 

@@ -21,7 +21,6 @@ from tests.unit.rollout.builders import (
     evidence,
     failed,
     idle_components,
-    instant,
     label_of,
     pool,
     step_at_rest,
@@ -43,7 +42,7 @@ def unsynced(**changes: object) -> NodeView:
 
 def test_a_failed_node_waits_with_its_recorded_cause() -> None:
     outcome = wait_of(
-        step_at_rest(failed(cause="busy: python (pod ml/train-0, pid 4711)"), NO_RETRIES, instant())
+        step_at_rest(failed(cause="busy: python (pod ml/train-0, pid 4711)"), NO_RETRIES)
     )
     assert (outcome.code, outcome.until, outcome.since) == ("failed", None, NOW)
     assert "busy: python (pod ml/train-0, pid 4711)" in outcome.detail
@@ -53,7 +52,7 @@ def test_a_failed_node_waits_with_its_recorded_cause() -> None:
 def test_a_failed_node_behind_a_shut_gate_cannot_recover_by_itself() -> None:
     outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
     waiting = unsynced(gate=Gate(waiting_pod_uid="pod-b"), driver_pods=(outside,))
-    assert "gate" in wait_of(step_at_rest(waiting, NO_RETRIES, instant())).detail
+    assert "gate" in wait_of(step_at_rest(waiting, NO_RETRIES)).detail
 
 
 # A driver that recovered by itself: one validation for each run.
@@ -62,7 +61,7 @@ def test_a_failed_node_behind_a_shut_gate_cannot_recover_by_itself() -> None:
 @pytest.mark.parametrize("pool", [NO_RETRIES, HALTED], ids=["open", "in a halt"])
 def test_a_recovered_driver_is_validated(pool: PoolView) -> None:
     recovered = failed(driver_pods=(driver_pod(started=NOW - 30),))
-    assert step_at_rest(recovered, pool, instant()) == VALIDATE
+    assert step_at_rest(recovered, pool) == VALIDATE
 
 
 IN_VAIN = {
@@ -78,7 +77,7 @@ IN_VAIN = {
 
 @pytest.mark.parametrize("case", IN_VAIN)
 def test_a_driver_that_did_not_recover_is_not_validated(case: str) -> None:
-    assert wait_of(step_at_rest(IN_VAIN[case], NO_RETRIES, instant())).code == "failed"
+    assert wait_of(step_at_rest(IN_VAIN[case], NO_RETRIES)).code == "failed"
 
 
 # Retries of the strategy.
@@ -86,13 +85,13 @@ def test_a_driver_that_did_not_recover_is_not_validated(case: str) -> None:
 
 def test_a_failed_node_is_retried_by_the_strategy() -> None:
     broken = failed()
-    step = step_of(step_at_rest(broken, pool(), instant()))
+    step = step_of(step_at_rest(broken))
     write = only_action(step, WriteNode)
     record = write.applied.record
     assert record is not None
     assert (record.state, record.attempt, record.started) == ("upgrade-required", 1, True)
     assert write.applied.unschedulable is True
-    outcome = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
+    outcome = candidate_of(step_at_rest(apply_step(broken, step)))
     assert (outcome.operation, outcome.target, outcome.outside) == (
         Operation.SAME_LABEL,
         NEW,
@@ -105,13 +104,13 @@ def test_a_failed_node_is_retried_by_the_strategy() -> None:
 )
 def test_retries_are_limited_by_the_strategy(attempts: int, retries: int, again: bool) -> None:
     retrying_pool = replace(pool(), strategy=StrategySpec(retries=retries))
-    outcome = step_at_rest(with_record(failed(), attempt=attempts), retrying_pool, instant())
+    outcome = step_at_rest(with_record(failed(), attempt=attempts), retrying_pool)
     assert isinstance(outcome, Step) is again
 
 
 def test_a_retry_names_the_failure_without_its_details_which_were_told_with_it() -> None:
     node = with_record(failed(), cause="driver-start: it restarted 3 times (code 1, and its log)")
-    outcome = step_at_rest(node, replace(pool(), strategy=StrategySpec(retries=1)), instant())
+    outcome = step_at_rest(node, replace(pool(), strategy=StrategySpec(retries=1)))
     assert isinstance(outcome, Step)
     assert outcome.because == (
         "automatic retry after a failure (driver-start: it restarted 3 times)"
@@ -119,19 +118,17 @@ def test_a_retry_names_the_failure_without_its_details_which_were_told_with_it()
 
 
 def test_a_halted_target_is_not_retried() -> None:
-    outcome = wait_of(step_at_rest(failed(), HALTED, instant()))
+    outcome = wait_of(step_at_rest(failed(), HALTED))
     assert outcome.code == "failed"
     assert "validation: cuda; no retry" in outcome.detail
     assert "1 of 1 allowed failures" in outcome.detail
     assert outcome.who == FAILED_AND_RELEASED
     released = with_record(failed(), attempt=2)
-    assert wait_of(step_at_rest(released, HALTED, instant())).who == FAILED_AND_HALTED
+    assert wait_of(step_at_rest(released, HALTED)).who == FAILED_AND_HALTED
 
 
 def test_a_paused_retry_keeps_its_state() -> None:
-    outcome = wait_of(
-        step_at_rest(failed(), pool(constraints={"paused": "the brake is Pause"}), instant())
-    )
+    outcome = wait_of(step_at_rest(failed(), pool(constraints={"paused": "the brake is Pause"})))
     assert outcome.code == "paused"
 
 
@@ -140,8 +137,8 @@ def test_a_paused_retry_keeps_its_state() -> None:
 
 def test_a_new_target_is_another_chance_outside_the_counts() -> None:
     broken = failed(target=OLD)
-    step = step_of(step_at_rest(broken, NO_RETRIES, instant()))
-    outcome = candidate_of(step_at_rest(apply_step(broken, step), NO_RETRIES, instant()))
+    step = step_of(step_at_rest(broken, NO_RETRIES))
+    outcome = candidate_of(step_at_rest(apply_step(broken, step), NO_RETRIES))
     assert (outcome.operation, outcome.target, outcome.outside) == (Operation.UPGRADE, NEW, True)
 
 
@@ -150,8 +147,8 @@ def test_a_node_that_failed_before_its_label_moved_is_inside_the_counts() -> Non
         failed(target=OLD), started=False, evidence=evidence(OLD), cause="eviction: ml/train-0"
     )
     gave_up = replace(gave_up, components=done(target=OLD).components)
-    step = step_of(step_at_rest(gave_up, NO_RETRIES, instant()))
-    outcome = candidate_of(step_at_rest(apply_step(gave_up, step), NO_RETRIES, instant()))
+    step = step_of(step_at_rest(gave_up, NO_RETRIES))
+    outcome = candidate_of(step_at_rest(apply_step(gave_up, step), NO_RETRIES))
     assert outcome.outside is False
 
 
@@ -164,7 +161,7 @@ def test_joining_the_last_good_target_is_retried_as_often_as_the_strategy_allows
     )
     gave_up = with_record(gave_up, started=False, cause="eviction: ml/train-0")
     pool_view = pool(constraints={"proven": frozenset({OLD}), "last_good": OLD})
-    outcome = step_at_rest(replace(gave_up, components=idle_components()), pool_view, instant())
+    outcome = step_at_rest(replace(gave_up, components=idle_components()), pool_view)
     if again:
         assert isinstance(outcome, Step)
         assert "eviction: ml/train-0" in outcome.because
@@ -177,25 +174,23 @@ def test_a_failed_removal_gives_way_to_a_wanted_target() -> None:
     removed = with_record(
         unsynced(driver_label=""), operation=Operation.REMOVE, target="", label=""
     )
-    step = step_of(step_at_rest(removed, NO_RETRIES, instant()))
-    outcome = candidate_of(step_at_rest(apply_step(removed, step), NO_RETRIES, instant()))
+    step = step_of(step_at_rest(removed, NO_RETRIES))
+    outcome = candidate_of(step_at_rest(apply_step(removed, step), NO_RETRIES))
     assert outcome.operation is Operation.UPGRADE
 
 
 def test_an_unsettled_target_does_not_hide_the_failure() -> None:
     unsettled = with_build(NO_RETRIES, readiness=Readiness.UNSETTLED)
-    same = wait_of(
-        step_at_rest(failed(driver_pods=(driver_pod(started=NOW - 30),)), unsettled, instant())
-    )
+    same = wait_of(step_at_rest(failed(driver_pods=(driver_pod(started=NOW - 30),)), unsettled))
     assert same.code == "failed"
-    other = wait_of(step_at_rest(failed(target=OLD), unsettled, instant()))
+    other = wait_of(step_at_rest(failed(target=OLD), unsettled))
     assert other.code == "target-unsettled"
 
 
 def test_an_uncordoned_failed_node_stays_uncordoned_and_failed() -> None:
     uncordoned = failed(cordoned=False, field_managers=done().field_managers)
-    assert wait_of(step_at_rest(uncordoned, NO_RETRIES, instant())).code == "failed"
-    write = only_action(step_of(step_at_rest(uncordoned, pool(), instant())), WriteNode)
+    assert wait_of(step_at_rest(uncordoned, NO_RETRIES)).code == "failed"
+    write = only_action(step_of(step_at_rest(uncordoned)), WriteNode)
     assert write.applied.unschedulable is None
 
 
@@ -209,5 +204,5 @@ def test_an_uncordoned_failed_node_stays_uncordoned_and_failed() -> None:
 )
 def test_a_failed_node_is_validated_once_per_driver_run(proof: Evidence, *, again: bool) -> None:
     view = replace(with_record(failed(), revalidated="", attempt=9), evidence=proof)
-    outcome = step_at_rest(view, pool(), instant())
+    outcome = step_at_rest(view)
     assert isinstance(outcome, Candidate) is again

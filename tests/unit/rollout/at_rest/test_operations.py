@@ -27,7 +27,6 @@ from tests.unit.rollout.builders import (
     failed,
     idle_components,
     install_of,
-    instant,
     label_of,
     node,
     node_case,
@@ -162,16 +161,16 @@ ROWS: dict[str, Case] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_each_variation_has_its_operation(row: str) -> None:
     node, pool, operation = ROWS[row]
-    assert candidate_of(step_at_rest(node, pool, instant())).operation is operation
+    assert candidate_of(step_at_rest(node, pool)).operation is operation
 
 
 def test_a_removal_has_neither_target_nor_label() -> None:
-    outcome = candidate_of(step_at_rest(done(excluded=True), pool(), instant()))
+    outcome = candidate_of(step_at_rest(done(excluded=True)))
     assert (outcome.target, outcome.label, outcome.outside) == ("", "", False)
 
 
 def test_a_validation_is_outside_the_counts_without_a_preflight() -> None:
-    outcome = step_at_rest(ROWS["pre-installed"][0], PREINSTALLED, instant())
+    outcome = step_at_rest(ROWS["pre-installed"][0], PREINSTALLED)
     assert outcome == Candidate(
         operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True, by_hand=True
     )
@@ -186,17 +185,17 @@ UNKNOWN: dict[str, NodeView] = {
 
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_unknown_modules_or_pods_are_not_treated_as_absent(case: str) -> None:
-    assert wait_of(step_at_rest(UNKNOWN[case], pool(), instant())).code == WaitCode.AGENT_SILENT
+    assert wait_of(step_at_rest(UNKNOWN[case])).code == WaitCode.AGENT_SILENT
 
 
 def test_a_list_of_pods_replaces_a_missing_usage_report() -> None:
-    outcome = candidate_of(step_at_rest(node(usage=None, pods=()), pool(), instant()))
+    outcome = candidate_of(step_at_rest(node(usage=None, pods=())))
     assert outcome.operation is Operation.BRING_UP
 
 
 def test_a_missing_pre_installed_driver_is_a_missing_target() -> None:
-    assert wait_of(step_at_rest(node(), PREINSTALLED, instant())).code == WaitCode.TARGET_MISSING
-    unseen = wait_of(step_at_rest(node(modules_reported=False), PREINSTALLED, instant()))
+    assert wait_of(step_at_rest(node(), PREINSTALLED)).code == WaitCode.TARGET_MISSING
+    unseen = wait_of(step_at_rest(node(modules_reported=False), PREINSTALLED))
     assert unseen.code == WaitCode.AGENT_SILENT
 
 
@@ -242,8 +241,8 @@ def test_an_unknown_digest_is_never_the_same_installation(
 
 def test_a_foreign_state_without_a_policy_is_a_wait() -> None:
     view = required(record=None, driver_label="", state="pod-restart-required")
-    assert wait_of(step_at_rest(view, GONE, instant())).code == "policy-gone"
-    assert step_at_rest(replace(view, state=""), GONE, instant()) is None
+    assert wait_of(step_at_rest(view, GONE)).code == "policy-gone"
+    assert step_at_rest(replace(view, state=""), GONE) is None
 
 
 # Nodes that are to have no driver of ours (docs/states.md#v-remove).
@@ -267,13 +266,13 @@ REMOVED = {
 
 @pytest.mark.parametrize("case", REMOVED)
 def test_a_driver_of_ours_is_removed_by_an_operation(case: str) -> None:
-    outcome = candidate_of(step_at_rest(REMOVED[case], pool(), instant()))
+    outcome = candidate_of(step_at_rest(REMOVED[case]))
     assert (outcome.operation, outcome.label) == (Operation.REMOVE, "")
 
 
 @pytest.mark.parametrize("skipped", [done(excluded=True, skip=True), done(pool="", ready=False)])
 def test_a_removal_waits_like_any_other_start(skipped: NodeView) -> None:
-    assert wait_of(step_at_rest(skipped, pool(), instant())).code in {"skipped", "not-ready"}
+    assert wait_of(step_at_rest(skipped)).code in {"skipped", "not-ready"}
 
 
 def test_without_a_driver_our_fields_are_removed_at_once() -> None:
@@ -284,12 +283,12 @@ def test_without_a_driver_our_fields_are_removed_at_once() -> None:
         components=idle_components(),
         driver_pods=(),
     )
-    step = step_of(step_at_rest(stamped, pool(), instant()))
+    step = step_of(step_at_rest(stamped))
     write = only_action(step, WriteNode)
     assert write.applied == NodeApplyConfiguration()
     left = apply_step(stamped, step)
     assert (left.state, left.record) == ("", None)
-    assert step_at_rest(left, pool(), instant()) is None
+    assert step_at_rest(left) is None
 
 
 @pytest.mark.parametrize(
@@ -310,18 +309,16 @@ def test_without_a_driver_our_fields_are_removed_at_once() -> None:
     ],
 )
 def test_a_node_without_anything_of_ours_needs_nothing(view: NodeView, pool: PoolView) -> None:
-    assert step_at_rest(view, pool, instant()) is None
+    assert step_at_rest(view, pool) is None
 
 
 def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
     broken = failed(excluded=True, driver_label="")
     broken = with_record(broken, operation=Operation.REMOVE, target="", label="")
-    outcome = wait_of(
-        step_at_rest(broken, replace(pool(), strategy=StrategySpec(retries=0)), instant())
-    )
+    outcome = wait_of(step_at_rest(broken, replace(pool(), strategy=StrategySpec(retries=0))))
     assert outcome.code == "failed"
-    step = step_of(step_at_rest(broken, pool(), instant()))
-    next_candidate = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
+    step = step_of(step_at_rest(broken))
+    next_candidate = candidate_of(step_at_rest(apply_step(broken, step)))
     assert next_candidate.operation is Operation.REMOVE
 
 
@@ -331,11 +328,11 @@ def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
     ids=["done", "of no pool", "stamped", "failed", "excluded", "another target"],
 )
 def test_nothing_starts_for_a_deleted_policy(view: NodeView) -> None:
-    assert wait_of(step_at_rest(view, GONE, instant())).code == "policy-gone"
+    assert wait_of(step_at_rest(view, GONE)).code == "policy-gone"
 
 
 def wait_at_rest(view: NodeView, pool_view: PoolView | None = None) -> Wait:
-    return wait_of(step_at_rest(view, pool_view or pool(), instant()))
+    return wait_of(step_at_rest(view, pool_view or pool()))
 
 
 @pytest.mark.parametrize("cause", ["busy: pid 1", ""])
@@ -351,5 +348,5 @@ def test_a_driver_label_alone_requires_a_removal(label: str, *, removed: bool) -
     components = idle_components()
     view = required(excluded=True, driver_label=label, components=components)
     view = with_record(view, evidence=None, started=False)
-    outcome = step_at_rest(view, pool(), instant())
+    outcome = step_at_rest(view)
     assert isinstance(outcome, Candidate if removed else Step)

@@ -33,7 +33,6 @@ from tests.unit.rollout.builders import (
     evidence,
     idle_components,
     install_of,
-    instant,
     label_of,
     lease,
     node,
@@ -115,7 +114,7 @@ def proof(node: NodeView, **changes: Any) -> NodeView:
 
 
 def test_a_done_node_that_runs_what_was_proven_is_in_place() -> None:
-    assert step_at_rest(done(), pool(), instant()) is None
+    assert step_at_rest(done()) is None
 
 
 @pytest.mark.parametrize(
@@ -128,12 +127,12 @@ def test_a_done_node_that_runs_what_was_proven_is_in_place() -> None:
     ids=["human", "repair", "of an earlier node"],
 )
 def test_a_foreign_lease_does_not_matter_in_place(lease_of: Any) -> None:
-    assert step_at_rest(done(lease=lease_of), pool(), instant()) is None
+    assert step_at_rest(done(lease=lease_of)) is None
 
 
 def test_fractions_of_a_second_name_the_same_start() -> None:
     node = proof(done(), driver_started=NOW - 3600 + 0.7)
-    assert step_at_rest(node, pool(), instant()) is None
+    assert step_at_rest(node) is None
 
 
 DIFFERENT = {
@@ -155,7 +154,7 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_any_difference_means_not_in_place(case: str) -> None:
-    assert isinstance(step_at_rest(DIFFERENT[case], pool(), instant()), Step | Wait | Candidate)
+    assert isinstance(step_at_rest(DIFFERENT[case]), Step | Wait | Candidate)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def test_any_difference_means_not_in_place(case: str) -> None:
     ],
 )
 def test_an_unsettled_target_is_never_in_place(changes: Any, code: str) -> None:
-    outcome = wait_of(step_at_rest(done(), with_build(pool(), **changes), instant()))
+    outcome = wait_of(step_at_rest(done(), with_build(pool(), **changes)))
     assert outcome.code == code
     assert changes.get("detail", NEW) in outcome.detail
 
@@ -179,22 +178,18 @@ def test_with_the_host_method_the_loaded_modules_are_compared() -> None:
     known = Idle(proven=named)
     slots = {part: component(command(known, order=(TOKEN, 2))) for part in ("driver", "validator")}
     node = replace(node, components={**node.components, **slots})
-    assert step_at_rest(node, on_host(pool()), instant()) is None
-    assert (
-        step_at_rest(node, replace(pool(), method=InstallMethod.PRE_INSTALLED), instant()) is None
-    )
+    assert step_at_rest(node, on_host(pool())) is None
+    assert step_at_rest(node, replace(pool(), method=InstallMethod.PRE_INSTALLED)) is None
     reloaded = replace(node, loaded=replace(loaded, loaded_at=NOW - 50))
-    assert isinstance(step_at_rest(reloaded, on_host(pool()), instant()), Step)
-    wait = wait_of(step_at_rest(replace(node, loaded=None), on_host(pool()), instant()))
+    assert isinstance(step_at_rest(reloaded, on_host(pool())), Step)
+    wait = wait_of(step_at_rest(replace(node, loaded=None), on_host(pool())))
     assert wait.code is WaitCode.DRIVER_START
 
 
 def test_a_done_node_on_another_target_is_not_in_place() -> None:
-    assert isinstance(step_at_rest(done(target=OLD), pool(NEW), instant()), Step)
+    assert isinstance(step_at_rest(done(target=OLD), pool(NEW)), Step)
     candidate = candidate_of(
-        step_at_rest(
-            done(target=OLD), pool(NEW, constraints={"may_mark_required": False}), instant()
-        )
+        step_at_rest(done(target=OLD), pool(NEW, constraints={"may_mark_required": False}))
     )
     assert candidate.operation is Operation.UPGRADE
 
@@ -226,15 +221,13 @@ JOINS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("join", [node(), node(loaded=LOADED)], ids=["empty", "in use"])
 def test_a_joining_node_gets_the_proven_target(case: str, join: NodeView) -> None:
     constraints, target = JOINS[case]
-    outcome = candidate_of(step_at_rest(join, pool(constraints=constraints), instant()))
+    outcome = candidate_of(step_at_rest(join, pool(constraints=constraints)))
     assert (outcome.target, outcome.label) == (target, label_of(target))
 
 
 def test_a_joining_node_gets_the_wanted_target_where_the_last_good_has_no_build() -> None:
     constraints = {"proven": frozenset({OLD}), "last_good": OLD}
-    outcome = candidate_of(
-        step_at_rest(node(), pool(targets=(NEW,), constraints=constraints), instant())
-    )
+    outcome = candidate_of(step_at_rest(node(), pool(targets=(NEW,), constraints=constraints)))
     assert outcome.target == NEW
 
 
@@ -243,7 +236,7 @@ def test_a_joining_node_gets_the_last_good_target_while_the_wanted_one_is_not_re
     readiness: Readiness,
 ) -> None:
     good = pool(constraints={"proven": frozenset({OLD}), "last_good": OLD})
-    outcome = candidate_of(step_at_rest(node(), with_build(good, readiness=readiness), instant()))
+    outcome = candidate_of(step_at_rest(node(), with_build(good, readiness=readiness)))
     assert outcome.target == OLD
 
 
@@ -251,16 +244,13 @@ def test_a_released_bring_up_still_joins() -> None:
     given_back = record(state="upgrade-required", operation=None, label="", label_before="")
     joining = node(state="upgrade-required", record=given_back, components=idle_components())
     constraints = {"proven": frozenset({OLD}), "last_good": OLD}
-    outcome = candidate_of(step_at_rest(joining, pool(constraints=constraints), instant()))
+    outcome = candidate_of(step_at_rest(joining, pool(constraints=constraints)))
     assert (outcome.operation, outcome.target) == (Operation.BRING_UP, OLD)
 
 
 def test_an_upgraded_node_does_not_join() -> None:
     constraints = {"proven": frozenset({OLD}), "last_good": OLD}
-    assert (
-        candidate_of(step_at_rest(required(), pool(constraints=constraints), instant())).target
-        == NEW
-    )
+    assert candidate_of(step_at_rest(required(), pool(constraints=constraints))).target == NEW
 
 
 # Outside the counts of bounded harm: only nodes that are broken already.
@@ -296,7 +286,7 @@ def test_only_a_node_broken_by_an_earlier_target_is_outside_the_counts(case: str
     stored = record(state="upgrade-required", label=label_of(OLD), **changes)
     proven_label = label_of(OLD) if stored.evidence else ""
     wanting = required(record=stored, components=idle_components(proven=proven_label))
-    assert candidate_of(step_at_rest(wanting, pool(), instant())).outside is outside
+    assert candidate_of(step_at_rest(wanting)).outside is outside
 
 
 @pytest.mark.parametrize(
@@ -314,9 +304,7 @@ def test_a_node_that_never_got_a_driver_of_ours_is_inside_the_counts(
         started=started,
     )
     unlabelled = node(record=stored, state="upgrade-required", loaded=LOADED)
-    outcome = candidate_of(
-        step_at_rest(replace(unlabelled, components=idle_components()), pool(), instant())
-    )
+    outcome = candidate_of(step_at_rest(replace(unlabelled, components=idle_components())))
     assert (outcome.operation, outcome.outside) == expected
 
 

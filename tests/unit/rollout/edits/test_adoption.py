@@ -58,7 +58,7 @@ def foreign_node(state: str, **changes: Any) -> NodeView:
 
 
 def adopted(view: NodeView) -> NodeApplyConfiguration:
-    step = step_of(handle_edits(view, pool(), instant()))
+    step = step_of(handle_edits(view))
     write, note = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(note, Notice)
@@ -66,7 +66,7 @@ def adopted(view: NodeView) -> NodeApplyConfiguration:
     assert (note.before, note.after) == (view.state, "upgrade-required")
     after = apply_step(view, step)
     assert after.cordoned is view.cordoned
-    assert handle_edits(after, pool(), instant()) is None
+    assert handle_edits(after) is None
     return write.applied
 
 
@@ -117,8 +117,8 @@ def test_a_cordon_in_a_state_without_one_stays_foreign(state: str) -> None:
 
 def test_an_adopted_node_is_taken_over_like_any_node_in_use() -> None:
     view = foreign_node("upgrade-done", components=idle_components())
-    step = step_of(handle_edits(view, pool(), instant()))
-    outcome = candidate_of(step_at_rest(apply_step(view, step), pool(), instant()))
+    step = step_of(handle_edits(view))
+    outcome = candidate_of(step_at_rest(apply_step(view, step)))
     assert (outcome.operation, outcome.outside) == (Operation.TAKE_OVER, False)
 
 
@@ -129,8 +129,8 @@ def test_an_adopted_cordon_does_not_make_a_node_skipped() -> None:
         view = foreign_node(
             "drain-required", cordoned=True, initially_cordoned=before, components=idle_components()
         )
-        step = step_of(handle_edits(view, skipping_pool, instant()))
-        outcomes.append(step_at_rest(apply_step(view, step), skipping_pool, instant()))
+        step = step_of(handle_edits(view, skipping_pool))
+        outcomes.append(step_at_rest(apply_step(view, step), skipping_pool))
     with_our_cordon, with_foreign_cordon = outcomes
     assert isinstance(with_our_cordon, Candidate)
     assert isinstance(with_foreign_cordon, Wait)
@@ -195,9 +195,7 @@ def test_a_foreign_note_in_place_of_a_record_does_not_prevent_adoption() -> None
     view = foreign_node("upgrade-done", record=MalformedAnnotation("hello"))
     assert isinstance(
         handle_edits(
-            replace(view, field_managers={**view.field_managers, NodeField.RECORD: (PERSON,)}),
-            pool(),
-            instant(),
+            replace(view, field_managers={**view.field_managers, NodeField.RECORD: (PERSON,)})
         ),
         Step,
     )
@@ -207,9 +205,7 @@ def test_adoption_keeps_a_cordon_of_ours() -> None:
     view = foreign_node("upgrade-done", cordoned=True)
     step = step_of(
         handle_edits(
-            replace(view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER,)}),
-            pool(),
-            instant(),
+            replace(view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER,)})
         )
     )
     write = step.actions[0]
@@ -220,18 +216,18 @@ def test_adoption_keeps_a_cordon_of_ours() -> None:
 def test_a_driver_label_of_ours_shows_a_lost_record() -> None:
     view = foreign_node("upgrade-done", driver_label=label_of(NEW))
     view = replace(view, field_managers={**view.field_managers, NodeField.DRIVER: (MANAGER,)})
-    assert wait_of(handle_edits(view, pool(), instant())).code == "record-lost"
+    assert wait_of(handle_edits(view)).code == "record-lost"
 
 
 def adopted_node(**changes: Any) -> NodeView:
     """Return a node adopted in the middle of an upgrade that had cordoned it."""
     view = foreign_node("validation-required", cordoned=True, components=idle_components())
-    step = step_of(handle_edits(view, pool(), instant()))
+    step = step_of(handle_edits(view))
     return replace(apply_step(view, step), **changes)
 
 
 def first_write_of(taken: NodeView) -> NodeApplyConfiguration:
-    candidate = candidate_of(step_at_rest(taken, pool(), instant()))
+    candidate = candidate_of(step_at_rest(taken))
     entry = InFlight(node=taken.name, token=TOKEN + 1, target=NEW, since=NOW)
     constraints = replace(pool().constraints, may_begin=frozenset({taken.uid}))
     step = step_of(
@@ -262,7 +258,7 @@ def test_a_cordon_set_anew_belongs_to_its_new_manager() -> None:
 
 
 def test_an_adopted_cordon_is_removed_with_our_fields() -> None:
-    applied = node_write_of(step_of(step_at_rest(adopted_node(excluded=True), pool(), instant())))
+    applied = node_write_of(step_of(step_at_rest(adopted_node(excluded=True))))
     assert (applied.record, applied.unschedulable) == (None, False)
 
 

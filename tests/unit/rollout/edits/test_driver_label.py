@@ -72,7 +72,7 @@ def outcome_with_idle_slots(node: NodeView, pool: PoolView, *, at: float) -> obj
 @pytest.mark.parametrize("label", ["", label_of(OLD), "nonsense"], ids=["stripped", "old", "odd"])
 def test_an_edited_label_on_a_done_node_is_stamped_again_after_a_back_off(label: str) -> None:
     node = edited(done(), label)
-    step = handle_edits(node, pool(), instant())
+    step = handle_edits(node)
     applied = write(step).applied
     record = applied.record
     assert record is not None
@@ -86,7 +86,7 @@ def test_an_edited_label_on_a_done_node_is_stamped_again_after_a_back_off(label:
     assert isinstance(step, Step)
     later = apply_step(node, step)
     assert later.driver_label == label
-    assert handle_edits(later, pool(), instant()) is None
+    assert handle_edits(later) is None
     waits = wait_of(outcome_with_idle_slots(later, pool(), at=NOW + 1))
     assert (waits.code, waits.until) == ("back-off", NOW + 10 * MINUTES)
     assert PERSON in waits.detail
@@ -96,7 +96,7 @@ def test_an_edited_label_on_a_done_node_is_stamped_again_after_a_back_off(label:
 
 def test_a_new_target_ends_the_back_off() -> None:
     node = edited(done(target=OLD), "")
-    step = step_of(handle_edits(node, pool(), instant()))
+    step = step_of(handle_edits(node))
     outcome = candidate_of(outcome_with_idle_slots(apply_step(node, step), pool(), at=NOW + 1))
     assert (outcome.operation, outcome.label) == (Operation.UPGRADE, label_of(NEW))
 
@@ -106,14 +106,14 @@ def test_the_back_off_doubles_where_one_was_recorded() -> None:
     record = view.current_record
     assert record is not None
     node = edited(replace(view, record=replace(record, back_off_seconds=4 * HOUR)), "")
-    next_record = write(handle_edits(node, pool(), instant())).applied.record
+    next_record = write(handle_edits(node)).applied.record
     assert next_record is not None
     assert next_record.back_off_seconds == 6 * HOUR
 
 
 def test_a_restored_label_is_validated_again() -> None:
     node = edited(done(), "")
-    step = step_of(handle_edits(node, pool(), instant()))
+    step = step_of(handle_edits(node))
     restored = replace(
         apply_step(node, step),
         driver_label=label_of(NEW),
@@ -158,7 +158,7 @@ def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: 
     node = edited(in_flight_node(state, record={"evidence": evidence(NEW)}), label)
     old_record = node.current_record
     assert old_record is not None
-    step = handle_edits(node, pool(), instant())
+    step = handle_edits(node)
     applied = write(step).applied
     record = applied.record
     assert record is not None
@@ -173,8 +173,8 @@ def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: 
     assert note(step).manager == PERSON
     assert isinstance(step, Step)
     reverted = apply_step(node, step)
-    assert handle_edits(reverted, pool(), instant()) is None
-    second_wait = wait_of(handle_edits(edited(reverted, label), pool(), instant()))
+    assert handle_edits(reverted) is None
+    second_wait = wait_of(handle_edits(edited(reverted, label)))
     assert second_wait.code == "label-edited"
     assert PERSON in second_wait.who
 
@@ -185,13 +185,13 @@ def test_a_label_added_during_a_removal_is_removed_again() -> None:
         record={"operation": Operation.REMOVE, "label": "", "target": ""},
         driver_label="",
     )
-    assert handle_edits(removing, pool(), instant()) is None
-    step = handle_edits(edited(removing, label_of(NEW)), pool(), instant())
+    assert handle_edits(removing) is None
+    step = handle_edits(edited(removing, label_of(NEW)))
     assert write(step).applied.driver_label == ""
 
 
 def step_after_label_edit(view: NodeView, label: str = "another") -> Step:
-    return step_of(handle_edits(edited(view, label), pool(), instant()))
+    return step_of(handle_edits(edited(view, label)))
 
 
 def node_at_restart(operation: Operation) -> NodeView:
@@ -202,18 +202,18 @@ def node_at_restart(operation: Operation) -> NodeView:
 
 
 def test_a_label_edit_does_not_bring_up_a_failed_node_without_a_lease() -> None:
-    assert handle_edits(edited(failed(), label_of(OLD)), pool(), instant()) is None
+    assert handle_edits(edited(failed(), label_of(OLD))) is None
 
 
 def test_a_label_edit_before_the_start_is_overwritten_by_the_start() -> None:
     view = in_flight_node("pod-deletion-required")
-    assert handle_edits(edited(view, "another"), pool(), instant()) is None
+    assert handle_edits(edited(view, "another")) is None
 
 
 def test_a_label_edit_during_a_mere_validation_stamps_nothing() -> None:
     view = in_flight_node("validation-required", record={"operation": Operation.VALIDATE})
     view = with_record(view, started=False)
-    assert handle_edits(edited(view, "another"), pool(), instant()) is None
+    assert handle_edits(edited(view, "another")) is None
 
 
 def test_a_label_edit_in_flight_leaves_the_cordon_alone() -> None:

@@ -151,7 +151,7 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
 @pytest.mark.parametrize("case", LOST)
 def test_a_node_with_a_lost_record_is_left_alone(case: str) -> None:
     node, pool = LOST[case]
-    outcome = handle_edits(node, pool, instant())
+    outcome = handle_edits(node, pool)
     waits = wait_of(outcome.wait if isinstance(outcome, Step) else outcome)
     assert (waits.code, waits.until, waits.since) == ("record-lost", None, NOW)
     assert "adopt" in waits.who
@@ -173,7 +173,7 @@ STRIPPED = no_lease(in_flight_node("pod-restart-required", components=COMMANDED)
 
 
 def test_commands_that_have_not_begun_are_withdrawn_without_a_lease() -> None:
-    step = step_of(handle_edits(STRIPPED, pool(), instant()))
+    step = step_of(handle_edits(STRIPPED))
     slots = [action for action in step.actions if isinstance(action, WriteSlot)]
     commands = {action.component: action.command for action in slots}
     assert commands.keys() == {"driver", "telemetry"}
@@ -210,7 +210,7 @@ def test_a_command_in_progress_or_under_a_lease_is_not_withdrawn(
     ],
 )
 def test_finished_or_unrelated_progress_does_not_keep_a_command(driver: Component) -> None:
-    assert len(step_of(handle_edits(replaced(driver=driver), pool(), instant())).actions) == 2
+    assert len(step_of(handle_edits(replaced(driver=driver))).actions) == 2
 
 
 NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
@@ -285,15 +285,15 @@ NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
 @pytest.mark.parametrize("case", NOT_LOST)
 def test_without_a_managed_field_no_record_is_lost(case: str) -> None:
     node, pool = NOT_LOST[case]
-    assert handle_edits(node, pool, instant()) is None
+    assert handle_edits(node, pool) is None
 
 
 def test_a_stripped_node_with_the_right_label_starts_over() -> None:
     stripped, pool_view = NOT_LOST["removed, no record, and the driver label is right"]
-    outcome = candidate_of(step_at_rest(stripped, pool_view, instant()))
+    outcome = candidate_of(step_at_rest(stripped, pool_view))
     assert (outcome.operation, outcome.label) == (Operation.VALIDATE, label_of(NEW))
     at_gate = replace(stripped, driver_pods=(driver_pod(started=None),), loaded=None)
-    assert candidate_of(step_at_rest(at_gate, pool_view, instant())).operation is Operation.BRING_UP
+    assert candidate_of(step_at_rest(at_gate, pool_view)).operation is Operation.BRING_UP
 
 
 # Requests of a person.
@@ -308,7 +308,7 @@ def requesting(case: str, request: NodeRequest) -> NodeView:
 
 
 def answer(node: NodeView, pool_view: PoolView) -> tuple[NodeApplyConfiguration, Notice, NodeView]:
-    step = step_of(handle_edits(node, pool_view, instant()))
+    step = step_of(handle_edits(node, pool_view))
     write, sent = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(sent, Notice)
@@ -346,7 +346,7 @@ def test_adoption_follows_the_labels_with_nothing_proven(case: str) -> None:
     assert applied.lease is None
     assert applied.unschedulable is (True if node.cordoned else None)
     assert later.cordoned is node.cordoned
-    assert handle_edits(later, pool_view, instant()) is None
+    assert handle_edits(later, pool_view) is None
 
 
 @pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "constraints", "Rollout"])
@@ -379,17 +379,17 @@ def test_adoption_continues_from_the_highest_known_token(known_to: str) -> None:
 def test_a_node_adopted_as_done_is_validated() -> None:
     node = requesting("garbled, done", NodeRequest.ADOPT)
     _, _, later = answer(node, pool())
-    quiet = step_of(step_at_rest(later, pool(), instant()))
-    outcome = candidate_of(step_at_rest(apply_step(later, quiet), pool(), instant()))
+    quiet = step_of(step_at_rest(later))
+    outcome = candidate_of(step_at_rest(apply_step(later, quiet)))
     assert outcome.operation is Operation.VALIDATE
 
 
 def start_of(view: NodeView) -> Candidate:
     """Return the start of a node at rest, after the steps that come before it."""
-    outcome = step_at_rest(view, pool(), instant())
+    outcome = step_at_rest(view)
     while isinstance(outcome, Step):
         view = apply_step(view, outcome)
-        outcome = step_at_rest(view, pool(), instant())
+        outcome = step_at_rest(view)
     return candidate_of(outcome)
 
 
@@ -432,7 +432,7 @@ def test_forget_keeps_a_wanted_label_and_our_cordon() -> None:
     )
     assert "driver label" not in sent.message
     assert later.cordoned
-    assert handle_edits(later, pool(), instant()) is None
+    assert handle_edits(later) is None
 
 
 @pytest.mark.parametrize("request_", [NodeRequest.ADOPT, NodeRequest.FORGET])
@@ -454,24 +454,24 @@ def test_adopt_and_forget_remove_fields_that_others_overwrote(request_: NodeRequ
     assert later.lease is None
     assert not isinstance(later.record, MalformedAnnotation)
     assert later.state == ("upgrade-required" if request_ is NodeRequest.ADOPT else "")
-    assert handle_edits(later, pool(), instant()) is None
+    assert handle_edits(later) is None
 
 
 def test_forget_drops_a_label_that_is_not_wanted() -> None:
     applied, sent, later = answer(requesting("gone, done", NodeRequest.FORGET), pool())
     assert applied == NodeApplyConfiguration(cleared=(REQUEST_ANNOTATION,))
     assert "driver label" in sent.message
-    assert handle_edits(later, pool(), instant()) is None
-    assert candidate_of(step_at_rest(later, pool(), instant())).operation is Operation.TAKE_OVER
+    assert handle_edits(later) is None
+    assert candidate_of(step_at_rest(later)).operation is Operation.TAKE_OVER
 
 
 def test_a_state_beside_the_record_of_an_earlier_node_is_void() -> None:
     stored = record(node_uid="uid-of-earlier")
-    assert handle_edits(node(record=stored, state="upgrade-done"), pool(), instant()) is None
+    assert handle_edits(node(record=stored, state="upgrade-done")) is None
 
 
 def loss_reason(view: NodeView) -> str:
-    outcome = handle_edits(view, pool(), instant())
+    outcome = handle_edits(view)
     return outcome.detail if isinstance(outcome, Wait) and outcome.code == "record-lost" else ""
 
 
@@ -528,7 +528,7 @@ def test_a_report_or_slot_with_the_granted_token_shows_a_lost_record(
     slot_command = replace(command(Idle(), order=order), node_uid=uid) if slot else None
     part = component(slot_command, highest_order=Order(highest, 1))
     view = node(components={"driver": part})
-    outcome = handle_edits(view, granted(pool(), view, token=TOKEN), instant())
+    outcome = handle_edits(view, granted(pool(), view, token=TOKEN))
     assert isinstance(outcome, Wait) is begun
 
 
@@ -549,6 +549,6 @@ def test_adoption_keeps_the_state_label_as_the_cause(state: str, expected: str) 
 
 
 def applied_by(view: NodeView) -> Any:
-    step = step_of(handle_edits(view, pool(), instant()))
+    step = step_of(handle_edits(view))
     (write,) = (action for action in step.actions if isinstance(action, WriteNode))
     return write.applied

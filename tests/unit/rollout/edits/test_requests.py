@@ -49,12 +49,12 @@ def with_request(view: NodeView, request: NodeRequest) -> NodeView:
 
 
 def consumed(view: NodeView) -> tuple[WriteNode, Notice]:
-    step = step_of(handle_edits(view, pool(), instant()))
+    step = step_of(handle_edits(view))
     write, note = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(note, Notice)
     later = apply_step(view, step)
-    assert handle_edits(later, pool(), instant()) is None
+    assert handle_edits(later) is None
     return write, note
 
 
@@ -100,7 +100,7 @@ KEPT = {
 
 @pytest.mark.parametrize("case", KEPT)
 def test_a_request_is_kept_until_it_applies(case: str) -> None:
-    assert handle_edits(KEPT[case], pool(), instant()) is None
+    assert handle_edits(KEPT[case]) is None
 
 
 def test_a_start_consumes_the_requests_that_it_fulfils() -> None:
@@ -125,11 +125,11 @@ def test_the_requested_annotation_acts_as_a_retry(view: NodeView) -> None:
     assert (record.state, record.asked) == ("upgrade-required", True)
     assert (note.kind, note.field, note.manager) == (NoticeKind.REQUEST, "requested", OPERATOR)
     later = apply_step(wanting, Step(actions=(write,), because=""))
-    assert isinstance(step_at_rest(later, pool(), instant()), Candidate)
+    assert isinstance(step_at_rest(later), Candidate)
 
 
 def test_in_flight_the_requested_annotation_is_left_alone() -> None:
-    assert handle_edits(in_flight_node("drain-required", requested=True), pool(), instant()) is None
+    assert handle_edits(in_flight_node("drain-required", requested=True)) is None
 
 
 def test_a_request_to_a_live_foreign_operator_is_left_alone() -> None:
@@ -145,7 +145,7 @@ def test_both_kinds_of_retry_requests_are_one_retry() -> None:
 
 
 def applied_by(view: NodeView) -> Any:
-    step = step_of(handle_edits(view, pool(), instant()))
+    step = step_of(handle_edits(view))
     (write,) = (action for action in step.actions if isinstance(action, WriteNode))
     return write.applied
 

@@ -72,7 +72,7 @@ RETRIED = {
 def test_upgrade_required_on_a_finished_node_is_a_retry(case: str) -> None:
     ended, proof = RETRIED[case]
     node = edited(ended, "upgrade-required")
-    step = handle_edits(node, pool(), instant())
+    step = handle_edits(node)
     record = write(step).applied.record
     assert record is not None
     assert (record.state, record.asked, record.since) == ("upgrade-required", True, NOW)
@@ -87,14 +87,14 @@ def test_upgrade_required_on_a_finished_node_is_a_retry(case: str) -> None:
     )
     assert isinstance(step, Step)
     later = apply_step(node, step)
-    assert handle_edits(later, pool(), instant()) is None
-    assert isinstance(step_at_rest(later, pool(), instant()), Candidate)
+    assert handle_edits(later) is None
+    assert isinstance(step_at_rest(later), Candidate)
 
 
 def test_a_requested_retry_is_done_despite_matching_evidence() -> None:
     node = edited(done(), "upgrade-required")
-    step = step_of(handle_edits(node, pool(), instant()))
-    outcome = candidate_of(step_at_rest(apply_step(node, step), pool(), instant()))
+    step = step_of(handle_edits(node))
+    outcome = candidate_of(step_at_rest(apply_step(node, step)))
     assert outcome.operation is Operation.SAME_LABEL
 
 
@@ -105,9 +105,7 @@ def test_a_retry_ends_back_off_and_restarts() -> None:
     burdened = replace(
         record, back_off_until=NOW + 9, back_off_seconds=600.0, restarts=(NOW,), edits=1
     )
-    step = handle_edits(
-        edited(replace(view, record=burdened), "upgrade-required"), pool(), instant()
-    )
+    step = handle_edits(edited(replace(view, record=burdened), "upgrade-required"))
     cleared = write(step).applied.record
     assert cleared is not None
     assert (cleared.back_off_until, cleared.back_off_seconds) == (0.0, 0.0)
@@ -144,7 +142,7 @@ def test_any_other_edit_is_reverted_once_and_reported(
     old_record = node.current_record
     assert old_record is not None
     touched = edited(node, state)
-    step = handle_edits(touched, pool(), instant())
+    step = handle_edits(touched)
     applied = write(step).applied
     assert applied.record == replace(old_record, edits=1)
     assert (applied.state, applied.lease) == (old_record.state, node.lease)
@@ -155,23 +153,23 @@ def test_any_other_edit_is_reverted_once_and_reported(
     assert (notice.before, notice.after) == (old_record.state, state)
     assert isinstance(step, Step)
     reverted = apply_step(touched, step)
-    assert handle_edits(reverted, pool(), instant()) is None
-    second_wait = wait_of(handle_edits(edited(reverted, state), pool(), instant()))
+    assert handle_edits(reverted) is None
+    second_wait = wait_of(handle_edits(edited(reverted, state)))
     assert (second_wait.code, second_wait.until) == ("label-edited", None)
     assert PERSON in second_wait.who
-    assert handle_edits(edited(reverted, old_record.state), pool(), instant()) is None
+    assert handle_edits(edited(reverted, old_record.state)) is None
 
 
 def test_a_removed_label_has_no_known_manager() -> None:
     node = replace(edited(done(), ""), last_managers={})
-    assert note(handle_edits(node, pool(), instant())).manager not in ("", PERSON)
+    assert note(handle_edits(node)).manager not in ("", PERSON)
 
 
 def test_a_stamp_keeps_the_edit_count() -> None:
     view = done(target=OLD)
     record = view.current_record
     assert record is not None
-    step = step_at_rest(replace(view, record=replace(record, edits=1)), pool(), instant())
+    step = step_at_rest(replace(view, record=replace(record, edits=1)))
     stamped = write(step).applied.record
     assert stamped is not None
     assert stamped.edits == 1
@@ -182,8 +180,8 @@ def test_a_retry_is_accepted_after_two_edits() -> None:
     record = view.current_record
     assert record is not None
     edited_twice = replace(view, record=replace(record, edits=1))
-    assert isinstance(handle_edits(edited(edited_twice, "upgrade-done"), pool(), instant()), Wait)
-    step = handle_edits(edited(edited_twice, "upgrade-required"), pool(), instant())
+    assert isinstance(handle_edits(edited(edited_twice, "upgrade-done")), Wait)
+    step = handle_edits(edited(edited_twice, "upgrade-required"))
     assert write(step).applied.state == UpgradeState.UPGRADE_REQUIRED
 
 
@@ -198,12 +196,12 @@ def test_a_live_foreign_operator_keeps_its_state_label(state: str) -> None:
 
 def test_a_node_under_a_foreign_lease_is_left_alone() -> None:
     node = edited(done(lease=lease(owner=LeaseOwner.HUMAN)), "nonsense")
-    assert handle_edits(node, pool(), instant()) is None
+    assert handle_edits(node) is None
 
 
 def test_a_label_of_the_same_value_is_no_edit() -> None:
     shared = {**done().field_managers, NodeField.STATE: (MANAGER, PERSON)}
-    assert handle_edits(done(field_managers=shared), pool(), instant()) is None
+    assert handle_edits(done(field_managers=shared)) is None
 
 
 def test_edits_of_label_and_cordon_are_reverted_together() -> None:
@@ -214,7 +212,7 @@ def test_edits_of_label_and_cordon_are_reverted_together() -> None:
         for field, names in node.field_managers.items()
         if field is not NodeField.CORDON
     }
-    step = handle_edits(replace(node, cordoned=False, field_managers=owners), pool(), instant())
+    step = handle_edits(replace(node, cordoned=False, field_managers=owners))
     assert write(step).applied.unschedulable is True
 
 
@@ -226,7 +224,7 @@ def node_at_restart(operation: Operation) -> NodeView:
 
 
 def applied_by(view: NodeView) -> Any:
-    step = step_of(handle_edits(view, pool(), instant()))
+    step = step_of(handle_edits(view))
     (write,) = (action for action in step.actions if isinstance(action, WriteNode))
     return write.applied
 
@@ -239,7 +237,7 @@ def state_edited(view: NodeView, state: str, **record: object) -> NodeView:
 
 @pytest.mark.parametrize(("state", "was"), [("drain-required", "drain-required"), ("", "removed")])
 def test_a_state_edit_notice_names_the_old_and_the_restored_state(state: str, was: str) -> None:
-    step = step_of(handle_edits(state_edited(failed(), state), pool(), instant()))
+    step = step_of(handle_edits(state_edited(failed(), state)))
     (note,) = (action for action in step.actions if isinstance(action, Notice))
     assert was in note.message
     assert "upgrade-failed" in note.message
@@ -249,14 +247,14 @@ def test_a_state_edit_notice_names_the_old_and_the_restored_state(state: str, wa
     ("state", "text"), [("drain-required", "drain-required"), ("", STATE_LABEL)]
 )
 def test_a_second_state_edit_names_the_edited_state(state: str, text: str) -> None:
-    outcome = wait_of(handle_edits(state_edited(failed(), state, edits=1), pool(), instant()))
+    outcome = wait_of(handle_edits(state_edited(failed(), state, edits=1)))
     assert f"{STATE_LABEL} is {state}" in outcome.detail
     assert outcome.detail.endswith(" upgrade-failed")
 
 
 def test_a_second_edit_names_every_label_to_restore() -> None:
     view = state_edited(node_at_restart(Operation.UPGRADE), "", edits=1)
-    outcome = wait_of(handle_edits(label_edited(view, ""), pool(), instant()))
+    outcome = wait_of(handle_edits(label_edited(view, "")))
     for part in (STATE_LABEL, "pod-restart-required", DRIVER_LABEL, label_of(NEW)):
         assert part in outcome.detail
     assert outcome.who.startswith(f"the user of {PERSON}")

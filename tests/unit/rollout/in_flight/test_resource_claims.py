@@ -11,7 +11,7 @@ from libs.rollout.decision import Wait
 from libs.rollout.node_driver import is_occupied
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.node import NodeView
-from tests.unit.rollout.builders import NOW, instant, node, pool, required, step_at_rest
+from tests.unit.rollout.builders import NOW, node, required, step_at_rest
 from tests.unit.rollout.in_flight.test_eviction import evicted, evicting, outcome_of, work
 from tests.unit.rollout.outcomes import record_in, step_of, wait_of
 
@@ -57,7 +57,7 @@ def test_exempted_pods_need_no_claims() -> None:
 
 
 def test_a_node_with_unknown_claims_does_not_start() -> None:
-    wait = wait_of(step_at_rest(required(pods=(work("claims", **UNKNOWN),)), pool(), instant()))
+    wait = wait_of(step_at_rest(required(pods=(work("claims", **UNKNOWN),))))
     assert wait.code is WaitCode.PREFLIGHT
     assert "resource claim" in wait.detail
     assert "ml/claims" in wait.detail

@@ -6,8 +6,9 @@ from msgspec.structs import replace
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, Operation, UpgradeState
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.decision import NodeTaint, Step, WriteNode
+from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import in_flight_node
-from libs.rollout.in_flight.lease_end import fail, release
+from libs.rollout.in_flight.lease_end import release
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import node, node_case, pool, required

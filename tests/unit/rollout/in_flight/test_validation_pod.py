@@ -16,7 +16,6 @@ from tests.unit.rollout.builders import (
     NOW,
     done,
     granted,
-    instant,
     pool,
     step_at_rest,
     with_record,
@@ -165,7 +164,7 @@ def test_a_node_at_rest_is_validated_again_when_its_configuration_changed() -> N
     at_rest = with_record(at_rest, evidence=proof)
     for found in ("", "one"):
         same = replace(at_rest, runtime_digest=found)
-        assert step_at_rest(same, pool(), instant()) == step_at_rest(at_rest, pool(), instant())
+        assert step_at_rest(same) == step_at_rest(at_rest)
     other = replace(at_rest, runtime_digest="another")
-    candidate = candidate_of(step_at_rest(other, pool(), instant()))
+    candidate = candidate_of(step_at_rest(other))
     assert (candidate.operation, candidate.target) == ("validate", NEW)

@@ -31,7 +31,7 @@ IDLE = sampled(
 )
 
 
-def test_the_totals_of_a_node() -> None:
+def test_a_nodes_totals_leave_out_what_was_not_measured() -> None:
     assert node_totals([BUSY, IDLE, sampled(2, xid=79)]) == GpuTotals(
         gpus=3,
         mute=1,

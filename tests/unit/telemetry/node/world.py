@@ -4,7 +4,6 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,6 +13,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.telemetry import Batch
 from libs.runtime.http import Page
 from libs.testing.simulation import Sim
+from services.agent_frame import Given
 from services.telemetry.node import agent
 from services.telemetry.node.agent import TelemetrySettings
 from tests.support import played_by
@@ -34,9 +34,9 @@ class World(AgentWorld):
         self.driver.set_version(VERSION)
         self.state_dir = root / "var/lib/sluice"
 
-    async def run_agent(self, **ports: Any) -> None:
+    async def run_agent(self, given: Given) -> None:
         settings = TelemetrySettings(node=NODE, node_uid=UID, state_dir=self.state_dir)
-        self.pages = await agent.run(settings, **ports)
+        self.pages = await agent.run(settings, given)
 
     def set_load_time(self, at: float) -> None:
         """Let the driver have been loaded at this time."""

@@ -15,7 +15,7 @@ def trees(root: Path) -> tuple[HostTree, CachedTree]:
 def read_all(tree: Tree) -> tuple[object, ...]:
     """Return the results of all reads of a tree."""
     return (
-        tree.text("/run/a"),
+        tree.read_text("/run/a"),
         tree.data("/run/link/a"),
         tree.word("/run/a"),
         tree.names("/run"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from libs.forecast.world import RUNS_FOREVER, ProcessEnd
 from libs.host import driver_files, gate
 from libs.host.gate import GateAnswer
 from libs.host.holders import containers, holders
@@ -14,7 +15,7 @@ from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim, run
-from libs.testing.stage.worlds import SteadyWorld
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.testing.machines.builders import (
     FakeKubelet,
     RunningContainer,
@@ -171,6 +172,26 @@ def test_a_driver_over_the_modules_of_another_is_a_violation(tmp_path: Path, dig
         assert "is to replace the modules of d-1" in str(scene.world.incidents[0])
 
     run_scenario(tmp_path, act)
+
+
+@pytest.mark.parametrize(
+    ("load", "exits", "seconds"), [(ProcessEnd(20.0, 1), [1], 21.0), (RUNS_FOREVER, [], 3600.0)]
+)
+def test_a_driver_that_does_not_load_exits_or_hangs_without_modules(
+    tmp_path: Path, load: ProcessEnd, exits: list[int], seconds: float
+) -> None:
+    async def act(scene: DriverPodScenario) -> None:
+        pod = driver_pod("new", label="bad")
+        await scene.pass_gate(pod)
+        driver = scene.start(pod)
+        await scene.sleep(seconds)
+        assert (driver.exits, driver.readiness) == (exits, [])
+        assert scene.world.driver is None
+        assert driver_files.installed_digest(scene.tree) == ""
+
+    run_scenario(
+        tmp_path, act, model=SteadyWorld(overrides=(WorldOverride(driver="bad", load=load),))
+    )
 
 
 def test_a_stopped_driver_removes_its_ready_file_and_keeps_its_modules(tmp_path: Path) -> None:

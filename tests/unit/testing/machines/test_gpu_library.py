@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.gpus import GpuProblem
+from libs.forecast.world import ValidationEnd
 from libs.host.gpus.division import Activation
 from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.port import GpusUnavailable
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.tree import Tree
@@ -15,6 +17,7 @@ from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import InstalledDriver
 from libs.testing.simulation import Sim, run
+from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.support import in_virtual_time
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.host.mig_suite import MigSuite, create, with_mig
@@ -103,3 +106,42 @@ async def test_what_is_divided_is_gone_after_an_unload_and_after_a_reboot(
     bench.gpus.open()
     found = bench.gpus.division(uuid)
     assert (found.mig, found.pending, found.instances) == (False, False, ())
+
+
+async def describe(sim: Sim, root: Path, failed: str) -> tuple[list[bool] | str, list[bool]]:
+    """Return which GPUs hang for a validator, or its error, and which for another agent."""
+    ends = WorldOverride(validation=ValidationEnd(7.0, failed))
+    world = machine(
+        sim,
+        root,
+        model=SteadyWorld(overrides=(ends,)),
+        gpus=2,
+        system=System(driver="580.95.05"),
+    )
+    host, other = world.host(InlineOffload(), proves=True), world.host(InlineOffload())
+    seen: list[bool] | str
+    try:
+        for _ in range(2):  # the second time takes no time
+            await host.offload.run(host.gpus.open)
+        seen = [gpu.hung for gpu in await host.offload.run(host.gpus.describe)]
+    except GpusUnavailable as error:
+        seen = str(error)
+    await other.offload.run(other.gpus.open)
+    assert sim.clock.monotonic() == 7.0
+    return seen, [gpu.hung for gpu in other.gpus.describe()]
+
+
+@in_virtual_time
+async def test_only_the_validator_finds_a_driver_that_computes_wrongly(
+    sim: Sim, tmp_path: Path
+) -> None:
+    assert await describe(sim, tmp_path, "cuda") == ([True, False], [False, False])
+
+
+@in_virtual_time
+async def test_only_the_validator_is_refused_a_library_of_another_version(
+    sim: Sim, tmp_path: Path
+) -> None:
+    seen, others = await describe(sim, tmp_path, "driver")
+    assert "NVML is of another version" in seen
+    assert others == [False, False]

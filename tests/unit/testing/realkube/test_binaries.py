@@ -1,5 +1,6 @@
 """The search for a control plane: the order of locations, and the explanation."""
 
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -24,26 +25,28 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "bin")}
 
 
-def test_the_assets_come_first(tmp_path: Path, environ: dict[str, str], modules: Path) -> None:
+@pytest.fixture
+def built(environ: dict[str, str], modules: Path) -> Path:
+    """A control plane in the cache."""
+    return programs(cache_folder(environ, modules=modules))
+
+
+def test_the_assets_come_before_the_path_and_the_cache(
+    tmp_path: Path, environ: dict[str, str], modules: Path, built: Path
+) -> None:
     assets = programs(tmp_path / "assets")
     programs(tmp_path / "bin")
-    programs(cache_folder(environ, modules=modules))
     search = find_binaries(environ | {ASSETS: str(assets)}, modules=modules)
     assert search.binaries is not None
-    assert search.binaries.etcd == assets / "etcd"
-    assert search.binaries.apiserver == assets / "kube-apiserver"
-    assert search.binaries.controller_manager == assets / "kube-controller-manager"
-    assert search.binaries.scheduler == assets / "kube-scheduler"
-    assert search.binaries.kubectl == assets / "kubectl"
+    assert {*astuple(search.binaries)} == {assets / name for name in NAMES}
     assert search.explanation == f"real control plane from {ASSETS}={assets}"
 
 
-def test_the_path_comes_second_and_may_have_the_programs_in_several_folders(
-    tmp_path: Path, environ: dict[str, str], modules: Path
+def test_the_path_comes_before_the_cache_and_may_have_the_programs_in_several_folders(
+    tmp_path: Path, environ: dict[str, str], modules: Path, built: Path
 ) -> None:
     programs(tmp_path / "bin", NAMES[:2])
     programs(tmp_path / "sbin", NAMES[2:])
-    programs(cache_folder(environ, modules=modules))
     path = f"{tmp_path / 'bin'}:{tmp_path / 'sbin'}"
     search = find_binaries(environ | {"PATH": path}, modules=modules)
     assert search.binaries is not None
@@ -52,8 +55,9 @@ def test_the_path_comes_second_and_may_have_the_programs_in_several_folders(
     assert search.explanation == f"real control plane from the PATH; {ASSETS} is not set"
 
 
-def test_the_cache_comes_third(environ: dict[str, str], modules: Path) -> None:
-    built = programs(cache_folder(environ, modules=modules))
+def test_the_cache_is_taken_where_there_are_no_assets_and_nothing_on_the_path(
+    environ: dict[str, str], modules: Path, built: Path
+) -> None:
     search = find_binaries(environ, modules=modules)
     assert search.binaries is not None
     assert search.binaries.kubectl == built / "kubectl"

@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -24,6 +23,7 @@ from libs.host.diagnosing import SHARED_MEMORY
 from libs.host.gpus.port import GpusUnavailable
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.simulation import Sim
+from services.agent_frame import Given
 from services.validator.node import agent
 from services.validator.node.agent import ValidatorSettings
 from services.validator.node.obstacle_watch import INTERVAL
@@ -70,9 +70,9 @@ class World(AgentWorld):
         fields = " ".join(["S", *["0"] * 18, "50025", *["0"] * 10])
         put(self.machine.root, "/proc/100/stat", f"100 (nvidia (driver) x) {fields}")
 
-    async def run_agent(self, **ports: Any) -> None:
+    async def run_agent(self, given: Given) -> None:
         settings = ValidatorSettings(node=NODE, node_uid=UID, toolkit=self.with_toolkit)
-        await agent.run(settings, **ports)
+        await agent.run(settings, given)
 
 
 Change = Callable[[World], object]
@@ -478,7 +478,7 @@ def test_a_gpu_that_no_container_can_have_is_a_failed_step(change: Change, messa
 def files(world: World) -> dict[str, str]:
     tree = world.machine.tree
     names = (name for name in tree.names(FOLDER) if not name.startswith("."))
-    return {name: tree.text(f"{FOLDER}/{name}") or "" for name in names}
+    return {name: tree.read_text(f"{FOLDER}/{name}") or "" for name in names}
 
 
 @in_world

@@ -6,18 +6,9 @@ from libs.contracts.facts import Gpu, PciDevice
 from libs.contracts.gpus import GpuIdentity, GpuProblem
 from libs.contracts.telemetry import GpuSample
 from services.validator.node.gpu_check import GpuCheck, check_gpus, listed
+from tests.builders.gpus import gpu
 
-GPUS = [
-    Gpu(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index,
-        pci=f"00000000:0{index}:00.0",
-        name="NVIDIA H100 80GB HBM3",
-        memory_mib=81559,
-    )
-    for index in range(4)
-]
+GPUS = [gpu(index) for index in range(4)]
 DEVICES = [
     PciDevice(address=f"0000:0{index}:00.0", vendor="10de", device="2330", device_class="030200")
     for index in range(4)
