@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 import msgspec
+from prometheus_client import Counter as MetricCounter
 
 from libs.bus import connection_list
 from libs.bus.connection_list import Connection, Traffic
@@ -26,6 +27,7 @@ from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
+from libs.runtime.metrics import Metrics
 
 SHARES: Final = {NODES: 4, SERVICES: 16}
 """Connections of one identity, by account. A broken connection counts until the server notices,
@@ -61,6 +63,13 @@ class _Closed(msgspec.Struct, frozen=True):
     at: float
 
 
+def flood_counter(metrics: Metrics) -> MetricCounter:
+    return metrics.counter(
+        "sluice_nats_floods",
+        "How often a component lost its connections to NATS because it flooded it.",
+    )
+
+
 class ConnectionMonitor:
     """Counts the connections of each identity, and cuts those that must not be."""
 
@@ -83,10 +92,7 @@ class ConnectionMonitor:
         """Connections beyond the share that were cut, by identity."""
         self.floods: Counter[str] = Counter()
         """How often an identity lost its connections because it flooded."""
-        self._flooded = env.metrics.counter(
-            "sluice_nats_floods",
-            "How often a component lost its connections to NATS because it flooded it.",
-        )
+        self._flooded = flood_counter(env.metrics)
 
     def count(self, identity: Identity) -> int:
         """Return how many sessions of an identity are open, as far as it is known."""

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import msgspec
 from prometheus_client import ProcessCollector
 
+from libs.bus.connections import flood_counter
 from libs.contracts.identities import Writer
 from libs.runtime.metrics import Metrics
 from libs.testing.stage.worlds import SteadyWorld
@@ -95,6 +96,7 @@ class _Recorder:
         sign_ins = SignInMetrics(self._sign_in)
         sign_ins.granted()
         sign_ins.refused(next(iter(Cause)))
+        flood_counter(self._sign_in)
         self._watch(self._sign_in)
         self._watch(self._telemetry.metrics)
         self._telemetry.metrics.watch(self._telemetry.service)
