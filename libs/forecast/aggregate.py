@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import CapacityPoint
+from libs.contracts.waits import WAITS_OF_NODES
 from libs.forecast.forecast import ProofForecast
 from libs.forecast.play_result import NodeResult, PlayResult, ProofDelay
 from libs.rollout.decision import Wait
 from libs.rollout.plan_time import PlanTime
-from libs.rollout.wait_reasons import WAITS_OF_NODES
 
 _MEDIAN, _LATE = 0.5, 0.95
 _STUDENT = (

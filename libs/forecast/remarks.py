@@ -5,6 +5,7 @@ from math import inf
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlanStopKind, WaitReason
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
+from libs.contracts.waits import people_of
 from libs.contracts.words import first_few, format_duration, plural
 from libs.forecast.crashes import crash_remarks
 from libs.forecast.forecast import Forecast
@@ -18,7 +19,6 @@ from libs.rollout.limits import stale_source
 from libs.rollout.persons_lease import left_out_reason
 from libs.rollout.pool.conditions import NO_NODES
 from libs.rollout.views.fleet import Fleet, Instant
-from libs.rollout.wait_reasons import people_of
 
 _MEDIAN, _LATE = 0.5, 0.95
 _OPEN = {

@@ -1,6 +1,7 @@
 """The step of a node without an upgrade lease: one function for each state that it rests in."""
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode, without_details
+from libs.contracts.waits import FAILED_AND_HALTED, FAILED_AND_RELEASED
 from libs.policy.wanted import InstallMethod
 from libs.rollout.cordons import cordon_at_release
 from libs.rollout.decision import NodeOutcome, Step, Wait
@@ -36,7 +37,7 @@ from libs.rollout.persons_lease import describe_lease, has_persons_lease, lease_
 from libs.rollout.revalidation import driver_absent_wait, revalidate
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
-from libs.rollout.wait_reasons import FAILED_AND_HALTED, FAILED_AND_RELEASED, wait
+from libs.rollout.wait_reasons import wait
 
 # Enum members used for every node, looked up once: access by the class is ten times slower.
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED

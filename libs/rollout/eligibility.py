@@ -9,6 +9,7 @@ from functools import lru_cache
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.identities import Writer
 from libs.contracts.node import NodeRecord, Operation, WaitCode
+from libs.contracts.waits import AGENT_LATE
 from libs.policy.kinds.strategy import CordonedNodes
 from libs.policy.wanted import InstallMethod
 from libs.rollout.cordons import has_adopted_cordon, is_only_our_cordon
@@ -33,7 +34,7 @@ from libs.rollout.preflight_check import (
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build
-from libs.rollout.wait_reasons import AGENT_LATE, unheard_wait, wait
+from libs.rollout.wait_reasons import unheard_wait, wait
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
 _UPGRADE = Operation.UPGRADE

@@ -6,13 +6,14 @@ docs/states.md#mig
 from libs.contracts.commands import CommandKind
 from libs.contracts.identities import Writer
 from libs.contracts.node import MigState, NodeRecord, Operation, WaitCode
+from libs.contracts.waits import AGENT_LATE
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.node_case import NodeCase
 from libs.rollout.node_writes import NodeChange, write_step
 from libs.rollout.preflight_check import unevictable_wait
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.wait_reasons import AGENT_LATE, unheard_wait, wait
+from libs.rollout.wait_reasons import unheard_wait, wait
 
 _OF_LABEL = "an administrator, by another value of the label nvidia.com/mig.config"
 

@@ -8,6 +8,7 @@ import msgspec
 from libs.contracts.facts import Gate
 from libs.contracts.node import NodeRecord, WaitCode
 from libs.contracts.reports import Evidence
+from libs.contracts.waits import DRIVER_SERVICE_LATE
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
@@ -15,7 +16,7 @@ from libs.rollout.node_case import NodeCase
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, Readiness
-from libs.rollout.wait_reasons import DRIVER_SERVICE_LATE, wait
+from libs.rollout.wait_reasons import wait
 
 _CONTAINER = InstallMethod.CONTAINER
 START_TOLERANCE = 1.0

@@ -16,12 +16,12 @@ from typing import Final
 import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
-from libs.contracts.node import WaitCode
+from libs.contracts.node import ITSELF, WaitCode
 from libs.contracts.reports import NO_ACTION_NEEDED, Finding
+from libs.contracts.waits import RESOLVED_BY
 from libs.rollout.decision import AskPreflight, Candidate, Wait
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import ITSELF, RESOLVED_BY
 
 ANSWER_SECONDS: Final = 10.0
 """For the agent's answer, and before that for the list of the node's pods."""

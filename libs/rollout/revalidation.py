@@ -7,6 +7,7 @@ what is proven, so the driver comes back by itself and is then validated again, 
 from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.waits import AGENT_LATE, DRIVER_ADMINISTRATOR, GATE_BLOCKED
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Wait
@@ -27,7 +28,7 @@ from libs.rollout.node_writes import NodeChange, write_step
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import AGENT_LATE, DRIVER_ADMINISTRATOR, GATE_BLOCKED, wait
+from libs.rollout.wait_reasons import wait
 
 RESTART_WINDOW = 3600.0
 

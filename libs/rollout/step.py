@@ -7,7 +7,7 @@ the pool does not allow now.
 from enum import StrEnum
 from typing import NamedTuple
 
-from libs.contracts.node import Operation, UpgradeState, WaitCode
+from libs.contracts.node import ITSELF, Operation, UpgradeState, WaitCode
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.edits import handle_edits
@@ -20,7 +20,7 @@ from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import ITSELF, BlockReason, wait
+from libs.rollout.wait_reasons import BlockReason, wait
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
 _INSTALLER = "an administrator, by installing the CustomResourceDefinition"

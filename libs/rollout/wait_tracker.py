@@ -6,9 +6,9 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
+from libs.contracts.waits import is_for_people
 from libs.rollout.decision import Wait
 from libs.rollout.pool.queues import CandidateQueue
-from libs.rollout.wait_reasons import is_for_people
 
 
 class WaitTracker(Mapping[str, Wait]):

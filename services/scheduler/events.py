@@ -20,13 +20,13 @@ from libs.contracts.events import (
 )
 from libs.contracts.node import MigState, NodeRecord, WaitCode
 from libs.contracts.queries import PlanAnswer
+from libs.contracts.waits import RESOLVED_BY, is_for_people
 from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import Notice, Step, Wait, WriteNode
 from libs.rollout.mig_at_rest import describe_mig_state
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import RESOLVED_BY, is_for_people
 from services.scheduler.cordons import Cordons
 from services.scheduler.drained import drained_seconds
 from services.scheduler.driver_names import DriverNames

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
 from libs.contracts.rollout import release_command
+from libs.contracts.waits import RESOLVED_BY, WAITS_OF_POOLS, people_of
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.text import plural, some
 from libs.ctl.views.bars import picture
@@ -16,11 +17,6 @@ from libs.ctl.views.layout import fact, heading, indented, line
 from libs.ctl.views.plan_summary import stop_facts, summary
 from libs.ctl.views.timeline import ordered, plan_timeline
 from libs.rollout.plan_time import is_left_out
-from libs.rollout.wait_reasons import (
-    RESOLVED_BY,
-    WAITS_OF_POOLS,
-    people_of,
-)
 
 _ROWS: Final = 40
 """Rows of bars, in which nodes are together if there are more; with `-o wide` each has its own."""

@@ -5,11 +5,11 @@ from typing import Final
 
 from libs.contracts.events import NO_CHANGE, Event, EventKind, WaitEvent
 from libs.contracts.message import MalformedMessage
+from libs.contracts.waits import WAITS_OF_POOLS
 from libs.ctl.cluster import NODE_EVENTS, Cluster, NodeEvent
 from libs.ctl.text import parse_time
 from libs.fleet.state import FleetState
 from libs.fleet.status import EventLine
-from libs.rollout.wait_reasons import WAITS_OF_POOLS
 from libs.runtime.env import Env
 
 KEPT_EVENTS: Final = 64

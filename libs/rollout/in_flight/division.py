@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from libs.contracts.commands import REBOOT_REQUIRED, Command, CommandKind, Idle, Mig, describe
-from libs.contracts.node import MigState, Operation, UpgradeState, WaitCode
+from libs.contracts.node import ITSELF, MigState, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
 from libs.contracts.reports import RefusalCode, Result
 from libs.policy.wanted import InstallMethod
@@ -27,7 +27,6 @@ from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.node_driver import passed_evidence, waits_at_gate
 from libs.rollout.node_writes import NodeChange
 from libs.rollout.views.machine import WantedMig
-from libs.rollout.wait_reasons import ITSELF
 
 _NOT_DIVIDED = frozenset({Operation.VALIDATE, Operation.REMOVE, Operation.RESTART})
 """Operations that leave the GPUs divided as they are: no pod was evicted."""

@@ -7,6 +7,7 @@ All of it in the state `pod-restart-required`, and on the machine in one op of t
 from libs.contracts.commands import TASKS, Command, CommandKind, Install, Swap, describe
 from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
+from libs.contracts.waits import DRIVER_AGENT_LATE, GATE_BLOCKED
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step, Wait
@@ -37,7 +38,6 @@ from libs.rollout.node_driver import waits_at_gate
 from libs.rollout.node_writes import NodeChange, record_for_restart
 from libs.rollout.views.machine import Component
 from libs.rollout.views.pool import Readiness
-from libs.rollout.wait_reasons import DRIVER_AGENT_LATE, GATE_BLOCKED
 
 _UNLOADING_PHASES = frozenset({"old-driver", "unload"})
 """Phases of a swap in which the old driver is still loaded or running."""

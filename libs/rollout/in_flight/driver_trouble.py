@@ -4,7 +4,8 @@ from typing import Final
 
 from libs.contracts.diagnoses import describe
 from libs.contracts.node import Operation, WaitCode
-from libs.rollout import limits, wait_reasons
+from libs.contracts.waits import DRIVER_ADMINISTRATOR
+from libs.rollout import limits
 from libs.rollout.decision import Wait
 from libs.rollout.in_flight.in_flight_node import InFlightNode, state_wait
 from libs.rollout.views.machine import DriverPod
@@ -51,7 +52,7 @@ def _in_brackets(f: InFlightNode, problem: str) -> str:
 
 def start_wait(f: InFlightNode, detail: str) -> Wait:
     """Return the wait for the driver to start: a person looks at one that fails."""
-    who = wait_reasons.DRIVER_ADMINISTRATOR if trouble_text(f) else None
+    who = DRIVER_ADMINISTRATOR if trouble_text(f) else None
     return state_wait(f, WaitCode.DRIVER_START, detail, who=who)
 
 

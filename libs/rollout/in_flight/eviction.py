@@ -8,7 +8,8 @@ from functools import partial
 
 import msgspec
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import ITSELF, UpgradeState, WaitCode
+from libs.contracts.waits import POD_OWNERS
 from libs.contracts.words import first_few
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits, slots
@@ -25,7 +26,6 @@ from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import start
 from libs.rollout.node_writes import NodeChange
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
-from libs.rollout.wait_reasons import ITSELF, POD_OWNERS
 
 
 class _Pods(msgspec.Struct, frozen=True):

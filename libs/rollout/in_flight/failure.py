@@ -13,6 +13,7 @@ from libs.contracts.node import (
     Operation,
     UpgradeState,
 )
+from libs.contracts.waits import DRIVER_AGENT_LATE
 from libs.rollout import limits, slots
 from libs.rollout.decision import (
     NodeOutcome,
@@ -34,7 +35,6 @@ from libs.rollout.in_flight.lease_end import (
 )
 from libs.rollout.node_driver import current_run
 from libs.rollout.node_writes import NodeChange, updated_record, write_step
-from libs.rollout.wait_reasons import DRIVER_AGENT_LATE
 
 
 def fail(f: InFlightNode, cause: str) -> NodeOutcome:

@@ -5,7 +5,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from libs.contracts.commands import Command, CommandBody, CommandKind, Proven
-from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import ITSELF, NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.cordons import needs_cordon
 from libs.rollout.decision import NodeOutcome, Notice, NoticeKind, Step, Wait, WriteSlot
@@ -177,7 +177,7 @@ def taint_wait(f: InFlightNode) -> Step | None:
         return None
     detail = "waiting for the node lifecycle controller to add the taint of the cordon"
     code = limits.IN_FLIGHT[f.record.state].waits_for
-    wait = state_wait(f, code, detail, who=wait_reasons.ITSELF, until=settled_at)
+    wait = state_wait(f, code, detail, who=ITSELF, until=settled_at)
     return Step(actions=(), because=detail, wait=wait, wake_at=settled_at)
 
 

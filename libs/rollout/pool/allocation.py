@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import NodeLease, NodeRecord, Operation, WaitCode
+from libs.contracts.node import ITSELF, NodeLease, NodeRecord, Operation, WaitCode
 from libs.contracts.numbers import next_number
 from libs.contracts.rollout import InFlight
 from libs.rollout.decision import AskPreflight, Candidate, Step, Wait
@@ -30,7 +30,7 @@ from libs.rollout.preflight import (
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import ITSELF, wait
+from libs.rollout.wait_reasons import wait
 
 PREFLIGHTS_AHEAD: Final = 4
 """How many more preflight checks are requested than nodes may start."""

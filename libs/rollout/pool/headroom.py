@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Set
 from heapq import nsmallest
 
-from libs.contracts.node import WaitCode
+from libs.contracts.node import ITSELF, WaitCode
 from libs.contracts.rollout import TargetRecord
 from libs.rollout.pool import harm
 from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.queues import QueueKey
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import ITSELF, BlockReason
+from libs.rollout.wait_reasons import BlockReason
 
 _STARTING = "starting"
 _LIMITS = "the author of the policy, by raising maxUnavailable"

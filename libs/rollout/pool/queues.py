@@ -10,13 +10,14 @@ from typing import Generic, NamedTuple, TypeVar
 
 from libs.contracts.node import Operation, WaitCode
 from libs.contracts.numbers import parse_version
+from libs.contracts.waits import RESOLVED_BY
 from libs.rollout.cordons import NON_DISRUPTIVE
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.pool.contribution import NodeContribution
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.preflight import PreflightPhase, PreflightStatus, preflight_status
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import RESOLVED_BY, BlockReason
+from libs.rollout.wait_reasons import BlockReason
 
 _VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
 

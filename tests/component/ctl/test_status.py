@@ -24,12 +24,12 @@ from libs.contracts.queries import (
     WhyAnswer,
     WhyQuery,
 )
+from libs.contracts.waits import FAILED_AND_RELEASED, RESOLVED_BY
 from libs.ctl.checks import DRIVER_APP
 from libs.ctl.failures import ExitCode
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from libs.policy.validation import PRESENT_LABEL
-from libs.rollout.wait_reasons import FAILED_AND_RELEASED, RESOLVED_BY
 from libs.runtime.clock import SystemClock
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.ctl.world import (

@@ -14,6 +14,7 @@ from rich.style import Style
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import BY_CHECKED_BRAKE, Brake, Counts, braked
+from libs.contracts.waits import RESOLVED_BY
 from libs.ctl.views.frame.compose import Frame, frame, listed_room
 from libs.ctl.views.frame.nodes import short_who, step_bar
 from libs.ctl.views.frame.text import Span, bar, cut, cut_middle, fit, fold, pad, text_of, width_of
@@ -21,7 +22,6 @@ from libs.ctl.watch.screen import Layout, Panel, Screen, Watched, arrange
 from libs.fleet.node import Doing, FollowedNode, GpuUse, LastCommand, doing_of
 from libs.fleet.pools import Pool
 from libs.fleet.status import EventLine, Source
-from libs.rollout.wait_reasons import RESOLVED_BY
 
 NOW: Final = 1_800_000_000.0
 FOLDER: Final = Path(__file__).parent / "frames"

@@ -16,6 +16,7 @@ from libs.contracts.queries import (
     PlanStopKind,
     WaitReason,
 )
+from libs.contracts.waits import RESOLVED_BY
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.output import view_lines
 from libs.ctl.views.bars import bar
@@ -23,7 +24,6 @@ from libs.ctl.views.plan import plan_view, plans_view
 from libs.ctl.views.plan_html import plan_svg
 from libs.ctl.views.timeline import Span, Step, Timeline, plan_timeline
 from libs.rollout.plan_time import ASSUMED_JOB
-from libs.rollout.wait_reasons import RESOLVED_BY
 
 NOW = 1_800_000_000.0
 

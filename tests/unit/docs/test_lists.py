@@ -10,6 +10,7 @@ from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
+from libs.contracts.waits import RESOLVED_BY
 from libs.ctl.answers import NodeAnswer
 from libs.ctl.observe import traps
 from libs.ctl.views.node import node_view
@@ -17,7 +18,6 @@ from libs.ctl.views.status import status_view
 from libs.fleet.node import FleetNode
 from libs.fleet.pools import Pool
 from libs.fleet.status import Source, Status
-from libs.rollout.wait_reasons import RESOLVED_BY
 from tests.unit.ctl.test_views import NOW, text
 
 ROOT = Path(__file__).parents[3]

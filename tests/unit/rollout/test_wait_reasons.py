@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.node import WaitCode
-from libs.rollout.wait_reasons import RESOLVED_BY, people_of, wait
+from libs.contracts.waits import RESOLVED_BY, people_of
+from libs.rollout.wait_reasons import wait
 from tests.unit.rollout.builders import NOW, instant
 
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"

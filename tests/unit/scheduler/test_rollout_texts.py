@@ -12,7 +12,7 @@ from libs.contracts.rollout import (
     RELEASE_SET_BY,
     release_command,
 )
-from libs.rollout.wait_reasons import FAILED_AND_HALTED, FAILED_AND_RELEASED
+from libs.contracts.waits import FAILED_AND_HALTED, FAILED_AND_RELEASED
 from services.scheduler.resources import Rollout
 from services.scheduler.rollout_texts import (
     brake_text,

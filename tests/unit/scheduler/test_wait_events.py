@@ -9,9 +9,9 @@ from libs.contracts import subjects
 from libs.contracts.events import Event, EventKind, WaitEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.node import WAITS_REASON, WaitCode
+from libs.contracts.node import ITSELF, WAITS_REASON, WaitCode
+from libs.contracts.waits import RESOLVED_BY, WAITS_OF_POOLS, is_for_people
 from libs.rollout.decision import Wait
-from libs.rollout.wait_reasons import ITSELF, RESOLVED_BY, WAITS_OF_POOLS, is_for_people
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run
 from services.scheduler.wait_events import (

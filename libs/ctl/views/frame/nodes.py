@@ -9,11 +9,11 @@ import msgspec
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE
+from libs.contracts.waits import AWAITED
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
 from libs.ctl.views.status import cordon_text, node_note
 from libs.fleet.node import Doing, FollowedNode, driver_text
-from libs.rollout.wait_reasons import AWAITED
 
 MORE_COLUMNS: Final = "»"
 """Ends a table's head whose other columns need a wider terminal."""

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from libs.contracts.waits import is_for_people
 from libs.rollout.decide import Decider, DecisionDelta, decide
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import is_for_people
 from tests.unit.rollout.builders import NOW
 from tests.unit.rollout.decide.random_fleets import NAMES, OTHER, POOL, moments, nodes, pools
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 
 from libs.audit import judge, unaccounted
 from libs.contracts.events import WaitEvent
-from libs.contracts.node import MigState, NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import ITSELF, MigState, NodeRecord, UpgradeState, WaitCode
 from libs.rollout.decision import Decision, Wait
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import ITSELF
 from libs.testing.stage import SimulatedStage
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates
 from tests.component.rollout.simulation.policies import FROM_TEMPLATE

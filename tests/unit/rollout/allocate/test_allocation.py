@@ -5,14 +5,13 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Order
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import ITSELF, NodeRecord, UpgradeState, WaitCode
 from libs.contracts.numbers import LIMIT
 from libs.contracts.rollout import InFlight, TargetRecord
 from libs.rollout.pool.allocation import next_token
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.allocate.builders import (
     candidate,
     candidates,

@@ -4,14 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import WaitCode
+from libs.contracts.node import ITSELF, WaitCode
 from libs.contracts.reports import Finding, Preflight
+from libs.contracts.waits import RESOLVED_BY
 from libs.rollout.decision import AskPreflight, Decision, Wait
 from libs.rollout.pool.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
 from libs.rollout.preflight import PODS_UNLISTED, open_query
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import ITSELF, RESOLVED_BY
 from tests.unit.rollout.allocate.builders import (
     FINDING,
     asked_of,

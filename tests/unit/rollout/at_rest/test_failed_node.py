@@ -6,11 +6,11 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gate
 from libs.contracts.node import Operation
 from libs.contracts.reports import Evidence
+from libs.contracts.waits import FAILED_AND_HALTED, FAILED_AND_RELEASED
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.decision import Candidate, Step, Wait, WriteNode
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
-from libs.rollout.wait_reasons import FAILED_AND_HALTED, FAILED_AND_RELEASED
 from tests.unit.rollout.builders import (
     NEW,
     NOW,

@@ -4,13 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import NodeRecord, Operation, WaitCode
+from libs.contracts.node import ITSELF, NodeRecord, Operation, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, Wait, WriteNode
 from libs.rollout.limits import DRIVER_START
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.builders import (
     HOUR,
     NEW,

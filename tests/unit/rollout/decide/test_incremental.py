@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import LeaseOwner, NodeLease, UpgradeState, WaitCode
+from libs.contracts.node import ITSELF, LeaseOwner, NodeLease, UpgradeState, WaitCode
 from libs.contracts.rollout import InFlight
 from libs.rollout.decide import Decider, DecisionDelta, decide
 from libs.rollout.decision import Wait
@@ -15,7 +15,6 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
-from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.allocate.builders import (
     FINDING,
     candidate,

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import Operation, WaitCode
+from libs.contracts.waits import DRIVER_AGENT_LATE
 from libs.fleet.node import DriverState, driver_state
 from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import DRIVER_AGENT_LATE
 from tests.unit.rollout.builders import (
     NEW,
     NOW,

@@ -6,14 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Quiesce
-from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import ITSELF, NodeRecord, UpgradeState, WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, WaitForCompletion
 from libs.rollout.decision import EvictPods, NodeOutcome, NoticeKind, PodRef
 from libs.rollout.views.machine import EvictionExemption, PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.builders import (
     NOW,
     granted,

@@ -10,12 +10,12 @@ from libs.contracts.commands import Idle, Order, Proven, Quiesce, Swap, Validate
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Resource, ValidationStep
+from libs.contracts.waits import DRIVER_ADMINISTRATOR
 from libs.fleet.node import DriverState, driver_state
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
 from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import DRIVER_ADMINISTRATOR
 from tests.unit.rollout.builders import (
     HOUR,
     KERNEL,
