@@ -101,9 +101,12 @@ class RunningDemo:
             *("-c", f'. {shlex.quote(str(self.folder / "env"))}; exec {shlex.join(words)} "$@"'),
             *("sh", *more),
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stderr=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None
+        assert process.stderr is not None
+        # What it tells beside its output, such as that it waits, is no part of an answer in JSON.
+        told = asyncio.create_task(process.stderr.read())
         output = b""
         try:
             async with asyncio.timeout(WITHIN):
@@ -115,8 +118,9 @@ class RunningDemo:
             if process.returncode is None and until:
                 process.kill()
             code = await process.wait()
-        assert until in output.decode() if until else code == 0, output.decode()
-        return output.decode()
+        answer, errors = output.decode(), (await told).decode()
+        assert until in answer if until else code == 0, answer + errors
+        return answer
 
 
 class SeenView(NamedTuple):
