@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.journal import Revision
 from libs.kube.auditlog.audit_event import AuditEvent
@@ -33,6 +34,7 @@ class AuditLogConverter:
         self._line = 0
         self._rest = b""
         self._newest = 0
+        self._last_made = 0.0
         self._events: list[tuple[int, int, AuditEvent]] = []
         self._history = ObjectHistory()
 
@@ -71,4 +73,17 @@ class AuditLogConverter:
     def _settled(self, until: float) -> Iterator[Revision]:
         while self._events and self._events[0][2].logged.timestamp() <= until:
             *_, event = heapq.heappop(self._events)
-            yield from self._history.revisions(event)
+            for revision in self._history.revisions(event):
+                yield self._in_order(revision, event.logged.timestamp())
+
+    def _in_order(self, revision: Revision, answered: float) -> Revision:
+        """Return a write with the earliest time at which it can have been made.
+
+        That is between its arrival and its answer, and not before the revision before it: a write
+        that admission holds for seconds is else taken for a sign that a clock was put back.
+        """
+        made = revision.time
+        if made < self._last_made <= answered:
+            made = self._last_made
+        self._last_made = made
+        return replace(revision, time=made) if made != revision.time else revision

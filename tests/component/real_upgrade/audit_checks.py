@@ -95,8 +95,8 @@ async def assert_audit_passes(
     installation: Installation, observer: DriverlessNodes
 ) -> AuditLogSummary:
     """Stop all processes, then audit the records of server, agents and services."""
-    await installation.up.processes.end()
-    async with bus_client(installation.up) as bus:
+    async with bus_client(installation.up) as bus:  # while sign-in lets people in
+        await installation.up.processes.end()
         events = await events_of(bus)
     log = await asyncio.to_thread(read_audit_log, installation.plane.audit_log)
     await asyncio.to_thread(log.write_journal, installation.up.paths.revisions)

@@ -53,10 +53,7 @@ IDLE = {
     "sluice-discovery-cluster: leases create",
     "sluice-driver-cluster: leases create",
     "sluice-scheduler: leases create",
-    # Used by sign-in, which this upgrade does without: see `tests/component/real_signin`.
-    "sluice-sign-in: nodes list watch",
-    "sluice-sign-in: pods list watch",
-    "sluice-sign-in: serviceaccounts list watch",
+    # Used for tokens that the published keys do not show to be true only.
     "sluice-sign-in: tokenreviews create",
 }
 """Rights that this upgrade does not use; all others are needed."""
