@@ -77,13 +77,11 @@ class AuditLogConverter:
                 yield self._in_order(revision, event.logged.timestamp())
 
     def _in_order(self, revision: Revision, answered: float) -> Revision:
-        """Return a write with the earliest time at which it can have been made.
+        """Return a write with the time between its arrival and its answer that fits the order.
 
-        That is between its arrival and its answer, and not before the revision before it: a write
-        that admission holds for seconds is else taken for a sign that a clock was put back.
+        A write that admission held for seconds was made after those that came meanwhile: by its
+        arrival it would be taken for a sign that a clock was put back.
         """
-        made = revision.time
-        if made < self._last_made <= answered:
-            made = self._last_made
+        made = max(revision.time, min(self._last_made, answered))
         self._last_made = made
         return replace(revision, time=made) if made != revision.time else revision

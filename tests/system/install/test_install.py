@@ -39,7 +39,8 @@ async def test_helm_installs_sluice(release: Release) -> None:
         and each["involvedObject"]["name"].startswith(tuple(SERVICES))
     ]
     assert len(early) <= len(SERVICES) // 2, early
-    assert restarted(await world.running()) == {}
+    pods = await world.running()
+    assert restarted(pods) == {}, pods
     (machine,) = world.machines
     uuids = sorted(gpu.uuid for gpu in machine.gpus.gpus)
     assert await gpus_with_metrics(world.kubectl, machine.node.name) == uuids

@@ -73,6 +73,8 @@ class RunningPod(NamedTuple):
     tag: str
     """Of its image."""
     restarts: int
+    ended: tuple[str, ...]
+    """How its containers ended before."""
 
 
 class World:
@@ -316,6 +318,7 @@ def _running(pod: dict[str, Any]) -> RunningPod:
         node=pod["spec"]["nodeName"],
         tag=pod["spec"]["containers"][0]["image"].rpartition(":")[2],
         restarts=sum(each["restartCount"] for each in status),
+        ended=tuple(str(each["lastState"]) for each in status if each.get("lastState")),
     )
 
 
