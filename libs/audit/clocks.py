@@ -56,8 +56,12 @@ class ClockSteps:
         self._server = 0.0
         self._machines = {uid: abs(seconds) for uid, seconds in (ahead or {}).items()}
         latest: dict[tuple[str, str], float] = {}
+        newest = 0
         for each in revisions:
-            self._server += _step(latest, ("", ""), each.time)
+            # A write that changes nothing has the revision of an earlier one, and its own time.
+            if each.changed or not 0 < each.revision <= newest:
+                self._server += _step(latest, ("", ""), each.time)
+            newest = max(newest, each.revision)
         for each in entries:
             if step := _step(latest, (each.node_uid, each.component), each.time):
                 self._machines[each.node_uid] = self._machines.get(each.node_uid, 0.0) + step

@@ -82,6 +82,8 @@ class AuditLogConverter:
         A write that admission held for seconds was made after those that came meanwhile: by its
         arrival it would be taken for a sign that a clock was put back.
         """
+        if not revision.changed:
+            return revision  # it changes nothing, and has the revision of an earlier write
         made = max(revision.time, min(self._last_made, answered))
         self._last_made = made
         return replace(revision, time=made) if made != revision.time else revision
