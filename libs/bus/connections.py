@@ -64,6 +64,7 @@ class _Closed(msgspec.Struct, frozen=True):
 
 
 def flood_counter(metrics: Metrics) -> MetricCounter:
+    """Add the metric by which the alert `SluiceNATSFlooded` learns of floods."""
     return metrics.counter(
         "sluice_nats_floods",
         "How often a component lost its connections to NATS because it flooded it.",

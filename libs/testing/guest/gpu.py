@@ -81,9 +81,7 @@ def _configuration(model: GpuModel) -> _Configuration:
     made = _Configuration()
     made.define(0x00, 2, NVIDIA)
     made.define(0x02, 2, model.device)
-    made.define(
-        _COMMAND, 2, 0, writable=0x0547
-    )  # the command: input, memory, bus master, interrupts
+    made.define(_COMMAND, 2, 0, writable=0x0547)  # input, memory, bus master, interrupts
     made.define(0x06, 2, 0x0010)  # the status: it has capabilities
     made.define(0x08, 4, _DISPLAY_3D << 16 | _REVISION)
     for place, size in _REGIONS.items():
@@ -139,8 +137,7 @@ class _Command(IntEnum):
 
 _HEADER: Final = struct.Struct("=i4xQ")
 _CONFIGURATION_ACCESS: Final = struct.Struct("=IIi")
-_REGION_WRITE: Final = struct.Struct("=QQI")
-_REGION_READ: Final = struct.Struct("=QQI")
+_REGION_ACCESS: Final = struct.Struct("=QQI")
 _DESCRIPTORS: Final = 8
 """QEMU sends file descriptors of the guest's memory and of interrupts; they are not needed."""
 
@@ -169,6 +166,7 @@ class ProxyGpu:
         before, after = self._configuration, _configuration(model)
         for place in (*_REGIONS, _COMMAND, _INTERRUPT_LINE):
             after.write(place, 4, before.read(place, 4))
+        # Whole at once: QEMU may ask meanwhile.
         self._model, self._configuration = model, after
         self._registers = {_BOOT_0: model.boot, _BOOT_42: model.boot_42}
 
@@ -200,10 +198,10 @@ class ProxyGpu:
                 self._configuration.write(at, size, value)
                 self._return(0)
             case _Command.READ_REGION:
-                address, _, size = _REGION_READ.unpack_from(body)
+                address, _, size = _REGION_ACCESS.unpack_from(body)
                 self._return(self._read(address) % (1 << 8 * size))
             case _Command.WRITE_REGION:
-                address, value, _ = _REGION_WRITE.unpack_from(body)
+                address, value, _ = _REGION_ACCESS.unpack_from(body)
                 self._write(address, value)
                 self._return(0)
             case _Command.RESET:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from libs.audit import AuditResult, judge
 from libs.audit.clocks import SKEW_SECONDS, UNSEEN_SECONDS, ClockSteps, clocks_ahead
 from libs.contracts.events import Event, EvictionEvent
-from libs.contracts.journal import Revision
+from libs.contracts.journal import Revision, Verb
 from tests.unit.audit.builders import JournalBuilder, cases, messages
 
 HOUR = 3600.0
@@ -138,3 +138,14 @@ def test_the_clocks_of_machines_are_told_by_when_their_events_were_stored() -> N
     assert clocks_ahead(stored) == {"ahead": 300.0, "behind": -100.0}
     of_leader = (1_000.0, event("", 1_300.0, writer="scheduler"))  # NATS is 300 s behind
     assert clocks_ahead((*stored, of_leader)) == {"right": -301.0, "behind": -400.0}
+
+
+def test_a_write_that_changes_nothing_shows_no_step_back() -> None:
+    write = Revision(
+        revision=5, time=10.0, user="u", verb=Verb.PATCH, code=200, kind="Node", name="n1",
+        changed={"spec.a": (None, 1)},
+    )  # fmt: skip
+    same = replace(write, time=write.time + 9.0, changed={})
+    after = replace(write, revision=write.revision + 1, time=write.time + 1.0)
+    assert ClockSteps([write, same, after], []).put_back() == 0.0
+    assert ClockSteps([replace(write, time=same.time), after], []).put_back() > UNSEEN_SECONDS

@@ -166,6 +166,14 @@ def test_a_write_that_admission_held_for_seconds_is_no_step_back_of_the_clock() 
     assert times[1:] == pytest.approx([3.0, 3.0, 0.503])
 
 
+def test_a_write_that_changes_nothing_keeps_its_time_and_moves_no_other() -> None:
+    write = audit_line("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=1.0)
+    same = audit_line("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=9.0)
+    after = audit_line("patch", "nodes", "n1", answer=node(7, spec={"a": 2}), time=2.0)
+    times = [revision.time - START for revision in journal(created(), write, same, after)]
+    assert times[1:] == pytest.approx([1.0, 9.0, 2.0])
+
+
 def test_an_event_that_comes_too_late_has_no_changes() -> None:
     quick = audit_line("patch", "nodes", "n1", answer=node(7, spec={"a": 1, "b": 1}), time=1.0)
     another = response_object("Node", "n2", 9, metadata={"uid": "uid-2"})
