@@ -18,8 +18,9 @@ from libs.runtime.clock import jittered
 from libs.runtime.env import Env
 from libs.runtime.service import Service
 
-SERVED_POLL_INTERVAL: Final = 10.0
-"""Seconds between checks whether a kind is served."""
+SERVED_POLL_INTERVAL: Final = 30.0
+"""Seconds between checks whether a kind is served. Each kind that a cluster lacks costs a list at
+this rate for ever; what is installed late is found within half a minute."""
 REPORT_INTERVAL: Final = 60.0
 """Seconds between two log lines about a missing kind."""
 VERIFY_TIMEOUT: Final = 5.0

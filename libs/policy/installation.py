@@ -99,7 +99,9 @@ def _leader_lease(writer: Writer) -> tuple[RbacRule, RbacRule]:
     """Return the rules for the Lease that bears the service's name; RBAC cannot limit creation."""
     group, resources = "coordination.k8s.io", ("leases",)
     return (
-        _namespace_rule(group, resources, ("get", "patch"), names=(service_account_of(writer),)),
+        _namespace_rule(
+            group, resources, (*READ_VERBS, "patch"), names=(service_account_of(writer),)
+        ),
         _namespace_rule(group, resources, ("create",)),
     )
 

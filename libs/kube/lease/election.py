@@ -6,6 +6,8 @@ before the next leader's begins. `term` has the arithmetic behind this.
 - A missing record is not free: the leader may have lost it to a `kubectl delete` and will recreate
   it. A candidate waits as long as for an unchanged one. An existing Lease without holder is free at
   once, so a deployment may create an empty one.
+- A candidate watches the record (`standby`), and reads it before it takes the lease: a silent watch
+  does not prove that nothing changed.
 - A renewal without a response may have succeeded; the record is read again to find out.
 """
 
@@ -16,15 +18,10 @@ from contextlib import asynccontextmanager, suppress
 from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.errors import Conflict, KubeError, NotFound
-from libs.kube.lease.record import LeaseRecord, expiry_delay
+from libs.kube.lease.record import LeaseRecord
 from libs.kube.lease.renewal import LeaseRenewer
-from libs.kube.lease.term import (
-    CLOCK_SKEW,
-    REQUEST_TIMEOUT,
-    FencedTransport,
-    NotLeading,
-    Term,
-)
+from libs.kube.lease.standby import LastSeen, Standby
+from libs.kube.lease.term import REQUEST_TIMEOUT, FencedTransport, NotLeading, Term
 from libs.kube.requests import Transport
 from libs.runtime.clock import jittered
 from libs.runtime.env import Env
@@ -32,7 +29,7 @@ from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded
 
 POLL_INTERVAL = 1.0
-"""Seconds between a candidate's reads of the record."""
+"""Seconds between two looks of a candidate: at what the watch has told, or else at the record."""
 
 _log = logger()
 
@@ -109,37 +106,44 @@ class LeaderElector:
 
     async def _acquire(self) -> tuple[Term, str]:
         """Acquire the lease; return the term and the record's revision."""
-        last_seen = _LastSeen()
-        while True:
-            try:
-                record = await self._record.read()
-                last_seen.update(record, now=self._clock.monotonic())
-                if self._is_free(record, last_seen):
-                    sent_at, before = self._clock.monotonic(), self._clock.now()
-                    written = await self._record.claim(record)
-                    self._compare_clocks(written, between=(before, self._clock.now()))
-                    term = self._begin_term(written, sent_at=sent_at)
-                    if term.remaining():  # none if the process was frozen before the response
-                        return term, written.metadata.resource_version
-                self._log_problem("")
-            except Conflict:
-                pass  # another candidate was faster
-            except KubeError as error:
-                self._log_problem(str(error))
-            until = last_seen.since + expiry_delay(last_seen.record) - self._clock.monotonic()
-            wait = jittered(POLL_INTERVAL, self._random)
-            await self._clock.sleep(min(wait, until) if until > 0 else wait)
+        last_seen = LastSeen(self.holder)
+        async with Standby(self._record, last_seen, env=self._env) as standby:
+            while True:
+                if not (standby.agrees and last_seen.seconds_until_free(now=self._now())):
+                    acquired = await self._try_to_acquire(last_seen)
+                    if acquired is not None:
+                        return acquired
+                wait = jittered(POLL_INTERVAL, self._random)
+                until = last_seen.seconds_until_free(now=self._now())
+                await standby.wait(min(wait, until) if until else wait)
+
+    async def _try_to_acquire(self, last_seen: LastSeen) -> tuple[Term, str] | None:
+        """Read the record, and take the lease if it is free; None: it is not, or was lost."""
+        try:
+            record = await self._record.read()
+            last_seen.update(record, now=self._now())
+            if not last_seen.seconds_until_free(now=self._now()):
+                sent_at, before = self._now(), self._clock.now()
+                written = await self._record.claim(record)
+                self._compare_clocks(written, between=(before, self._clock.now()))
+                term = self._begin_term(written, sent_at=sent_at)
+                if term.remaining():  # none if the process was frozen before the response
+                    return term, written.metadata.resource_version
+            self._log_problem("")
+        except Conflict:
+            pass  # another candidate was faster
+        except KubeError as error:
+            self._log_problem(str(error))
+        return None
+
+    def _now(self) -> float:
+        return self._clock.monotonic()
 
     def _compare_clocks(self, written: views.Lease, *, between: tuple[float, float]) -> None:
         server = self._record.server_time(written)
         if server is not None:
             # The server tells whole seconds, so it was half a second later on average.
             self.server_ahead = server + 0.5 - sum(between) / 2
-
-    def _is_free(self, record: views.Lease | None, last_seen: "_LastSeen") -> bool:
-        if record is not None and record.spec.holder_identity in (None, "", self.holder):
-            return True
-        return self._clock.monotonic() - last_seen.since >= expiry_delay(record)
 
     def _begin_term(self, written: views.Lease, *, sent_at: float) -> Term:
         transitions = written.spec.lease_transitions or 0
@@ -172,24 +176,6 @@ class LeaderElector:
         if problem and problem != self._logged_problem:
             _log.warning("cannot acquire the lease", lease=self._record.title, why=problem)
         self._logged_problem = problem
-
-
-class _LastSeen:
-    """The record as last read, and since when it is unchanged."""
-
-    def __init__(self) -> None:
-        self.record: views.Lease | None = None
-        self.since = float("-inf")
-        self._revision: str | None = None
-        self._read_at = float("-inf")
-
-    def update(self, record: views.Lease | None, *, now: float) -> None:
-        revision = "" if record is None else record.metadata.resource_version
-        # Absence has no revision: without frequent reads a record may have existed in between.
-        may_have_changed = record is None and now - self._read_at > CLOCK_SKEW
-        if revision != self._revision or may_have_changed:
-            self._revision, self.since = revision, now
-        self.record, self._read_at = record, now
 
 
 STAND_BACK_SECONDS = 5.0

@@ -13,6 +13,7 @@ from libs.kube.lease.term import CLOCK_SKEW, LEASE_SECONDS, REQUEST_TIMEOUT
 from libs.kube.resources import LEASES
 from libs.kube.views import format_micro_time, parse_time
 from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 
 class LeaseRecord:
@@ -36,6 +37,16 @@ class LeaseRecord:
             raise
         except NotFound:
             return None
+
+    def cache(self, *, env: Env) -> Cache[views.Lease]:
+        """Return a cache of this record alone."""
+        return Cache(
+            self._kube,
+            LEASES,
+            env=env,
+            namespace=self._namespace,
+            fields=f"metadata.name={self._name}",
+        )
 
     def server_time(self, written: views.Lease) -> float | None:
         """Return when the server carried out our write, in whole seconds by its clock."""
