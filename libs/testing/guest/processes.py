@@ -2,8 +2,9 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn, TextIO
 
@@ -16,6 +17,7 @@ CGROUPS: Final = "/sys/fs/cgroup"
 class _Process:
     orders: TextIO
     answers: TextIO
+    children: list[int] = field(default_factory=list[int])
 
 
 _processes: Final[dict[int, _Process]] = {}
@@ -56,7 +58,9 @@ def map_device(pid: int, path: str) -> None:
 
 def fork(pid: int) -> int:
     """Let a process start another, which has the same devices open; return its pid."""
-    return int(_order(pid, "fork"))
+    child = int(_order(pid, "fork"))
+    _processes[pid].children.append(child)
+    return child
 
 
 def close(pid: int) -> None:
@@ -65,10 +69,14 @@ def close(pid: int) -> None:
 
 
 def end(pid: int) -> None:
-    """Kill a process."""
+    """Kill a process, and wait until its children have closed their files: they end by themselves,
+    but on a busy machine later than the next test unloads the driver.
+    """
     process = _processes.pop(pid)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    for child in process.children:
+        _wait_closed(child)
     process.orders.close()
     process.answers.close()
 
@@ -76,6 +84,19 @@ def end(pid: int) -> None:
 def end_all() -> None:
     for pid in list(_processes):
         end(pid)
+
+
+def _wait_closed(pid: int) -> None:
+    """Wait until a process has given up its files, as a zombie has, or one that was reaped."""
+    while _state(pid) not in ("", "Z", "X"):
+        time.sleep(0.01)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _place(pid: int, cgroup: str) -> None:
