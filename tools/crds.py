@@ -12,8 +12,11 @@ from typing import Any, cast
 
 import generated
 import policies
+from struct_docs import field_docstrings
 
 from libs.policy.crds import crd_manifests
+from libs.policy.kinds import DEFINED_KINDS
+from libs.policy.shapes import Shape
 
 FOLDER = "deploy/chart/crds"
 PAGE = "docs/policies.md"
@@ -56,11 +59,41 @@ def _scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def described_manifests() -> dict[str, dict[str, Any]]:
+    """Return every definition, with the docstrings of fields that a contract declares."""
+    manifests = crd_manifests()
+    for kind in DEFINED_KINDS:
+        (version,) = manifests[f"{kind.plural}.{kind.group}"]["spec"]["versions"]
+        parts = version["schema"]["openAPIV3Schema"]["properties"]
+        _describe(parts["spec"], kind.spec_shape)
+        _describe(parts["status"], kind.status_shape)
+    return manifests
+
+
+def _describe(schema: dict[str, Any], shape: Shape | None) -> None:
+    """Fill in the descriptions that the model leaves to the contract."""
+    if shape is None:
+        return
+    for field in shape.fields:
+        part = schema["properties"][field.name]
+        part["description"] = part["description"] or _docstring(shape, field.attribute)
+        _describe(part, field.shape)
+    _describe(schema.get("items") or schema.get("additionalProperties") or {}, shape.items)
+
+
+def _docstring(shape: Shape, attribute: str) -> str:
+    assert shape.python_type is not None
+    found = field_docstrings(shape.python_type).get(attribute)
+    if not found:
+        raise SystemExit(f"{shape.python_type.__name__}.{attribute} needs a docstring, for its CRD")
+    return found
+
+
 def expected_files() -> dict[str, str]:
     """Return the text of every generated file by path."""
     files = {
         f"{FOLDER}/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": HEADER + yaml(crd)
-        for crd in crd_manifests().values()
+        for crd in described_manifests().values()
     }
     return {**files, PAGE: policies.page()}
 

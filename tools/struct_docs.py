@@ -20,7 +20,7 @@ GOLDEN = ROOT / "tests/contracts/golden" / f"v{message.MAJOR}"
 
 
 @cache
-def _field_docstrings(cls: type[Any]) -> dict[str, str]:
+def field_docstrings(cls: type[Any]) -> dict[str, str]:
     """Return the strings below the fields of a class by field."""
     source = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
     (body,) = [
@@ -123,7 +123,7 @@ def fields(cls: type[Any]) -> list[str]:
     """Return a table of the fields of a struct, in the order of the wire format."""
     info = types.type_info(cls)
     assert isinstance(info, types.StructType)
-    docstrings = _field_docstrings(cls)
+    docstrings = field_docstrings(cls)
     rows = [
         [
             f"`{field.encode_name}`",

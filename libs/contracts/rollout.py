@@ -74,10 +74,13 @@ class InFlight(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     """A node whose upgrade was granted and has not ended."""
 
     node: str
+    """The node's name."""
     token: Token
+    """The token of the operation."""
     target: str
+    """The target of the upgrade."""
     since: float
-    """When the upgrade was granted."""
+    """When the upgrade was granted, in Unix seconds."""
     outside: bool = False
     """Whether the node counts neither for its target nor toward `maxParallelUpgrades`."""
     validates: bool = False
@@ -88,28 +91,33 @@ class Vanished(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     """A node whose Node was deleted while its driver was changed, so that its end is not known."""
 
     node: str
+    """The node's name."""
     since: float
-    """When its upgrade was granted."""
+    """When its upgrade was granted, in Unix seconds."""
 
 
 class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The history of one target in a pool, kept until the target is proven and complete."""
 
     threshold: Count
-    """How many validated nodes prove the target, and how many failures halt it (T)."""
+    """How many validated nodes prove the target, and how many failures halt it."""
     accepted: Count = 0
+    """How many failures a person accepted."""
     failed: tuple[str, ...] = ()
     """UIDs of nodes that were healthy and failed on the target. Never removed."""
     validated: tuple[str, ...] = ()
-    """UIDs of nodes that were validated, up to T."""
+    """UIDs of nodes that were validated, up to the threshold."""
     proven: bool = False
+    """Whether enough nodes proved the target."""
     proven_at: float = 0.0
-    """When the target was last proven; the most recent one is the last-good target."""
+    """When the target was last proven, in Unix seconds; the most recent one is the last-good
+    target."""
     complete: bool = False
     """Whether the target was proven and complete when last wanted; kept only while last-good."""
     halted_because: str = ""
+    """Why no node starts on the target."""
     vanished: dict[str, Vanished] = {}
-    """By UID: nodes that vanished after their start, before the target was proven."""
+    """By UID: nodes whose Node was deleted after their start, before the target was proven."""
 
     @property
     def harmed(self) -> frozenset[str]:
@@ -132,15 +140,24 @@ class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel
     """Counts of the pool's nodes by state."""
 
     total: Count = 0
+    """All nodes of the pool."""
     done: Count = 0
+    """Nodes with the wanted driver, validated."""
     in_flight: Count = 0
+    """Nodes that are in an upgrade."""
     failed: Count = 0
+    """Nodes that failed."""
     skipped: Count = 0
+    """Nodes that a person excluded."""
     excluded: Count = 0
+    """Nodes that cannot be upgraded."""
     waiting: Count = 0
+    """Nodes that have not started. Nodes in flight, which may wait too, are not among them."""
     unavailable: Count = 0
-    """Against the limit; nodes that were granted a start count before they begin."""
+    """Nodes that are unavailable for any reason; those that were granted a start count before they
+    begin."""
     limit: Count = 0
+    """How many nodes may be unavailable."""
 
 
 def braked_state(brake: Brake) -> str:
@@ -188,11 +205,15 @@ class RolloutCondition(_Part, frozen=True, kw_only=True, omit_defaults=True, ren
     """A Kubernetes condition, for `kubectl wait`."""
 
     type: ConditionType
+    """The type of the condition."""
     status: ConditionStatus
+    """Whether the condition holds."""
     reason: str
+    """The reason in one word."""
     last_transition_time: str
     """When the status last changed."""
     message: str = ""
+    """The reason in a sentence."""
     observed_generation: Count = 0
     """The generation of spec that the condition refers to."""
 
@@ -203,31 +224,39 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     version: str = ""
     """The version of the target's driver, for people: several targets can have the same."""
     target: str = ""
+    """The digest of the wanted driver."""
     short_target: str = ""
     """The first digits of the target, for people."""
     phase: RolloutPhase = RolloutPhase.PROVING
+    """The phase of the rollout."""
     progress: str = ""
-    """How many nodes are done of how many, such as `3/12`, for people."""
+    """How many nodes are done of how many, such as 3/12, for people."""
     eta: str = ""
-    """When the rollout ends at its pace so far; empty: not known, or it does not go on by itself.
-    It does not change a decision. It is written with other changes, and removed once a node in
-    flight waits for what has no known end."""
+    """When the rollout ends at its pace so far. Empty: not known, for instance while a node in
+    flight waits for a job, a disruption budget or a person. It changes no decision, and is written
+    with other changes."""
     because: str = ""
     """Why nothing starts, or how many nodes a complete rollout left out; otherwise empty."""
     epoch: Epoch = 0
+    """The epoch of the scheduler that wrote last."""
     base: Count = 0
     """The pool's number of nodes at the first grant, to which percentages refer."""
     last_good: str = ""
+    """The most recently proven target that is not halted."""
     frozen_since: float | None = None
+    """When the rollout was frozen, in Unix seconds."""
     frozen_seconds: float = 0.0
+    """Total seconds of earlier freezes."""
     in_flight: dict[str, InFlight] = {}
-    """By node uid."""
+    """Nodes whose upgrade was granted and has not ended, by UID."""
     targets: dict[str, TargetRecord] = {}
     """All targets that are open, halted or last-good, by target."""
     counts: Counts = Counts()
+    """Counts of the pool's nodes by state."""
     conditions: tuple[RolloutCondition, ...] = ()
-    """One of each type."""
+    """The conditions of the rollout, one of each type."""
     observed_generation: Count = 0
+    """The generation of spec that the status refers to."""
 
     @property
     def is_complete(self) -> bool:

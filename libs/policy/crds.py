@@ -10,7 +10,7 @@ from libs.policy.shapes import About, Field, JsonType, Rule, Shape, to_json
 
 Data = dict[str, Any]
 
-_NO_DETAILS: Final = About("")
+_NO_DETAILS: Final = About()
 
 
 def crd_manifests() -> dict[str, Data]:

@@ -35,7 +35,8 @@ class Rule(msgspec.Struct, frozen=True):
 class About(msgspec.Struct, frozen=True):
     """The description of a field, and the limits that its type does not express."""
 
-    description: str
+    description: str = ""
+    """Empty: the docstring of the field in its contract (`tools/crds.py` reads it)."""
     effect: str = ""
     """What the field does in Sluice."""
     no_effect_because: str = ""
@@ -130,17 +131,17 @@ _PLAIN: Final[Mapping[Any, JsonType]] = {
     float: JsonType.NUMBER,
     str: JsonType.TEXT,
 }
-_NO_DETAILS: Final = About("")
+_NO_DETAILS: Final = About()
 
 
-FieldDescriptions = Mapping[type[msgspec.Struct], Mapping[str, About]]
+FieldDetails = Mapping[type[msgspec.Struct], Mapping[str, About]]
 """The fields' `About` for structs that carry none, by struct and attribute."""
 
 
-def shape_of(struct: type[msgspec.Struct], descriptions: FieldDescriptions) -> Shape:
+def shape_of(struct: type[msgspec.Struct], details: FieldDetails) -> Shape:
     """Return the shape of a struct."""
     fields: list[Field] = []
-    described = descriptions.get(struct, {})
+    described = details.get(struct, {})
     for field in msgspec.structs.fields(struct):
         plain, about = _split_annotation(field.type)
         default = field.default
@@ -150,7 +151,7 @@ def shape_of(struct: type[msgspec.Struct], descriptions: FieldDescriptions) -> S
             Field(
                 name=field.encode_name,
                 attribute=field.name,
-                shape=_shape(plain, about, descriptions),
+                shape=_shape(plain, about, details),
                 about=described.get(field.name, about),
                 default=default,
             )
@@ -165,7 +166,7 @@ def _split_annotation(annotation: Any) -> tuple[Any, About]:
     return annotation, _NO_DETAILS
 
 
-def _shape(annotation: Any, about: About, descriptions: FieldDescriptions) -> Shape:
+def _shape(annotation: Any, about: About, details: FieldDetails) -> Shape:
     annotation, _ = _split_annotation(annotation)
     if annotation == IntOrString:
         return Shape(type=JsonType.INT_OR_STRING)
@@ -174,17 +175,17 @@ def _shape(annotation: Any, about: About, descriptions: FieldDescriptions) -> Sh
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         rest = [argument for argument in arguments if argument is not type(None)]
-        return _shape(Union[tuple(rest)], about, descriptions)  # noqa: UP007 - built at run time
+        return _shape(Union[tuple(rest)], about, details)  # noqa: UP007 - built at run time
     if origin is tuple:
-        return Shape(type=JsonType.LIST, items=_shape(arguments[0], _NO_DETAILS, descriptions))
+        return Shape(type=JsonType.LIST, items=_shape(arguments[0], _NO_DETAILS, details))
     if origin is dict:
-        return Shape(type=JsonType.MAP, items=_shape(arguments[1], _NO_DETAILS, descriptions))
+        return Shape(type=JsonType.MAP, items=_shape(arguments[1], _NO_DETAILS, details))
     if isinstance(annotation, EnumType):
         choices = tuple(str(member.value) for member in cast("type[StrEnum]", annotation))
         return Shape(type=JsonType.TEXT, choices=choices, python_type=annotation)
     if annotation in _PLAIN:
         return Shape(type=_PLAIN[annotation], choices=about.choices)
-    return shape_of(annotation, descriptions)
+    return shape_of(annotation, details)
 
 
 _TEXT: Final = re.compile(r"([0-9]{1,9})(%?)", re.ASCII)

@@ -20,12 +20,16 @@ from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import BlockReason, wait
+from libs.rollout.wait_reasons import wait
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
 _INSTALLER = "an administrator, by installing the CustomResourceDefinition"
 _RECORD_LOST, _SKIPPED, _STALE = WaitCode.RECORD_LOST, WaitCode.SKIPPED, WaitCode.STALE
 _GPU_FAILED = WaitCode.GPU_FAILED
+_KEPT_ENTRY = (
+    f"the place of the node is kept for {UNBEGUN_SECONDS:.0f} s, because the write that begins its"
+    " upgrade was not answered and may still take effect"
+)
 
 
 class NodePhase(StrEnum):
@@ -93,7 +97,9 @@ def constrain(
     if node.uid in evaluation.withdrawn:
         return withdrawn_entry_wait(evaluation, now)
     if node.uid in evaluation.kept and evaluation.blocked_by is not None:
-        return _kept_entry_wait(evaluation.blocked_by, now)
+        reason = evaluation.blocked_by
+        detail = f"{reason.detail}; {_KEPT_ENTRY}"
+        return reason._replace(detail=detail).wait(now.at)
     if isinstance(outcome, Wait):
         return outcome
     if missing := now.visibility.no_rollouts:
@@ -113,20 +119,10 @@ def constrain(
 
 def withdrawn_entry_wait(evaluation: PoolEvaluation, now: Instant) -> Wait:
     """Return the wait of a node with an entry in flight that is no longer valid."""
-    reason = evaluation.blocked_by
-    if reason is not None:
-        return wait(reason.code, reason.detail, now, who=reason.who or None)
+    if evaluation.blocked_by is not None:
+        return evaluation.blocked_by.wait(now.at)
     detail = "the granted start is being withdrawn from the Rollout"
     return wait(WaitCode.BUDGET, detail, now, who=ITSELF)
-
-
-def _kept_entry_wait(reason: BlockReason, now: Instant) -> Wait:
-    """Return the wait of a granted node in a pool that was blocked before the node began."""
-    detail = (
-        f"{reason.detail}; the place of the node is kept for {UNBEGUN_SECONDS:.0f} s, because the"
-        " write that begins its upgrade was not answered and may still take effect"
-    )
-    return wait(reason.code, detail, now, who=reason.who or None)
 
 
 def phase_of(case: NodeCase, outcome: NodeOutcome, *, leased: bool) -> NodePhase:

@@ -48,3 +48,8 @@ class BlockReason(NamedTuple):
     detail: str
     who: str = ""
     """Empty: the entry of its code."""
+
+    def wait(self, since: float) -> Wait:
+        """Return the wait of a node that the reason blocks."""
+        who = self.who or RESOLVED_BY[self.code]
+        return Wait(code=self.code, detail=self.detail, since=since, who=who)

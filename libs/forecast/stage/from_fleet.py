@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.reports import Evidence
 from libs.forecast.stage import (
     agents,
     driver_pods,
@@ -252,6 +253,15 @@ def _driver(state: StageState, machine: StageMachine, view: NodeView, observed: 
         driver_pods.call_later(state, 0.0, driver_pods.stop_driver_pod, machine, pod)
 
 
+def _played_evidence(view: NodeView) -> Evidence | None:
+    """Return the validator's evidence without what the kubelet can give to pods.
+
+    A Node of a stage lists no devices. A node that had just been validated would wait for them in
+    vain, and the plan would have it fail.
+    """
+    return view.evidence and replace(view.evidence, allocatable=())
+
+
 def _agent(
     state: StageState, machine: StageMachine, view: NodeView, part: str, observed: Component
 ) -> None:
@@ -260,7 +270,7 @@ def _agent(
         result=observed.result,
         progress=observed.progress,
         refusal=observed.refusal,
-        evidence=view.evidence if part == "validator" else None,
+        evidence=_played_evidence(view) if part == "validator" else None,
         highest_order=observed.highest_order,
     )
     agent = machine.agents[part] = StageAgent(

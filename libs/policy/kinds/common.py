@@ -8,7 +8,7 @@ import msgspec
 
 from libs.policy.shapes import (
     About,
-    FieldDescriptions,
+    FieldDetails,
     IntOrString,
     PolicyStruct,
     Rule,
@@ -255,8 +255,8 @@ class Kind:
     spec_required: bool = False
     spec_stored: bool = False
     """Whether the API server stores the defaults of spec in objects without a spec."""
-    descriptions: FieldDescriptions | None = None
-    """Field descriptions of structs that are declared elsewhere."""
+    details: FieldDetails | None = None
+    """What structs that are declared elsewhere do not say of their fields."""
 
     @cached_property
     def api_version(self) -> str:
@@ -264,8 +264,8 @@ class Kind:
 
     @cached_property
     def spec_shape(self) -> Shape:
-        return shape_of(self.spec, self.descriptions or {})
+        return shape_of(self.spec, self.details or {})
 
     @cached_property
     def status_shape(self) -> Shape:
-        return shape_of(self.status, self.descriptions or {})
+        return shape_of(self.status, self.details or {})

@@ -75,11 +75,6 @@ def evict_pods(f: InFlightNode) -> NodeOutcome:
     return _evict(f, pods.evicted, _wait(f, pods))
 
 
-def needs_drain(f: InFlightNode) -> bool:
-    draining = f.pool.upgrade.drain.enable
-    return draining and any(_is_drained(pod) for pod in f.node.pods or ())
-
-
 def _classified(f: InFlightNode, pods: Iterable[WorkloadPod]) -> _Pods:
     upgrade = f.pool.upgrade
     deletion = upgrade.gpu_pod_deletion or upgrade.pod_deletion
@@ -105,10 +100,6 @@ def _classified(f: InFlightNode, pods: Iterable[WorkloadPod]) -> _Pods:
             elif not by_drain:
                 forced.append(pod)
     return _Pods(tuple(evicted), tuple(forced), tuple(stuck), tuple(operands), tuple(unknown))
-
-
-def _is_drained(pod: WorkloadPod) -> bool:
-    return pod.drained and pod.exemption is EvictionExemption.NONE
 
 
 def _evict(
@@ -224,17 +215,19 @@ def _start_eviction(f: InFlightNode, because: str) -> Step:
 
 
 def pod_deletion(f: InFlightNode) -> NodeOutcome:
-    outcome = evict_pods(f)
-    if outcome is not None:
-        return outcome
-    if needs_drain(f):
-        return enter_state(f, UpgradeState.DRAIN_REQUIRED, "no GPU pod is left: drain the node")
-    return _quiesce_and_start(f)
+    return evict_pods(f) or _enter_drain(f) or _free_devices(f) or start(f)
 
 
 def drain(f: InFlightNode) -> NodeOutcome:
-    return evict_pods(f) or _quiesce_and_start(f)
+    return evict_pods(f) or _free_devices(f) or start(f)
 
 
-def _quiesce_and_start(f: InFlightNode) -> NodeOutcome:
-    return quiesce(f, slots.QUIESCED, partial(release, back_off=True)) or start(f)
+def _enter_drain(f: InFlightNode) -> NodeOutcome:
+    left = f.node.pods or () if f.pool.upgrade.drain.enable else ()
+    if not any(pod.drained and pod.exemption is EvictionExemption.NONE for pod in left):
+        return None
+    return enter_state(f, UpgradeState.DRAIN_REQUIRED, "no GPU pod is left: drain the node")
+
+
+def _free_devices(f: InFlightNode) -> NodeOutcome:
+    return quiesce(f, slots.QUIESCED, partial(release, back_off=True))

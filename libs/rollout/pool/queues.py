@@ -10,7 +10,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from libs.contracts.node import Operation, WaitCode
 from libs.contracts.numbers import parse_version
-from libs.contracts.waits import RESOLVED_BY
 from libs.rollout.cordons import NON_DISRUPTIVE
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.pool.contribution import NodeContribution
@@ -164,12 +163,7 @@ class CandidateQueue:
             reason = self.blocked_by
             if reason is None:
                 raise LookupError(f"no limit blocks queue {self.key}")
-            wait = self._waits[since] = Wait(
-                code=reason.code,
-                detail=reason.detail,
-                since=since,
-                who=reason.who or RESOLVED_BY[reason.code],
-            )
+            wait = self._waits[since] = reason.wait(since)
         return wait
 
 

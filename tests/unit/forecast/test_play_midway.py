@@ -7,15 +7,23 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
 from libs.contracts.node import UpgradeState
+from libs.contracts.reports import Resource
 from libs.forecast.play import play
 from libs.forecast.stage.stage import Stage
 from libs.rollout.decide import Decider
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.pool import PoolView
 from libs.testing.stage.worlds import SteadyWorld
-from tests.unit.forecast.builders import gpu_pod, idle_nodes, old_node, pool_with_limits
+from tests.unit.forecast.builders import (
+    IDLE_LIFE,
+    gpu_pod,
+    idle_nodes,
+    old_node,
+    pool_with_limits,
+)
 from tests.unit.rollout.builders import POOL, fleet, instant
 
+GPU = "nvidia.com/gpu"
 _UIDS = 10**6
 """Number of the first uid, so that generated uids differ from those of the fleet."""
 WITHIN = 7.5
@@ -57,6 +65,37 @@ def as_before_the_start(seen: Fleet) -> Fleet:
         for node in seen.nodes.values()
     }
     return replace(seen, nodes=nodes)
+
+
+def with_listed_gpus(seen: Fleet) -> Fleet:
+    """Return the fleet with what validators and kubelets say of devices on real nodes."""
+    offered = (Resource(name=GPU, count=8),)
+    nodes = {
+        node.name: replace(
+            node,
+            allocatable={GPU: 8},
+            evidence=node.evidence and replace(node.evidence, allocatable=offered),
+        )
+        for node in seen.nodes.values()
+    }
+    return replace(seen, nodes=nodes)
+
+
+def test_a_node_that_was_just_validated_is_planned_to_end_well() -> None:
+    start = fleet(pool_with_limits(), *idle_nodes(1))
+    validated = [
+        (seen, now)
+        for seen, now in moments(start, seconds=IDLE_LIFE + 3.0)
+        for node in seen.nodes.values()
+        if node.state == UpgradeState.VALIDATION_REQUIRED
+        and node.evidence is not None
+        and node.evidence.label == node.driver_label
+    ]
+    assert validated
+    for seen, now in validated:
+        result = play(with_listed_gpus(seen), now, pool=POOL, world=SteadyWorld())
+        assert result.nodes["node-1"].failed is None
+        assert result.duration < WITHIN
 
 
 @pytest.mark.parametrize("parallel", [1, 3])

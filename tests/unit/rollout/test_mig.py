@@ -151,6 +151,15 @@ UNKNOWN = "there is no MIG configuration `all-9g`: use one of all-disabled, all-
         (at_rest(replace(SEVEN, applied=None), MigState.PENDING), "agent-silent", "discovery"),
         (at_rest(SEVEN, MigState.PENDING, ready=False), "not-ready", "not Ready"),
         (
+            with_record(
+                at_rest(SEVEN, MigState.PENDING),
+                back_off_until=NOW + 1,
+                cause="a pod did not leave",
+            ),
+            "back-off",
+            "a pod did not leave",
+        ),
+        (
             replace(done(target=NEW), mig=SEVEN, mig_state=MigState.PENDING),
             "agent-silent",
             "the driver agent does not support mig",

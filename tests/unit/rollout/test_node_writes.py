@@ -195,6 +195,14 @@ def test_the_record_of_a_repeated_driver_start(
     assert unchanged.old_pod_uid == "was"
 
 
+def test_a_repeated_division_of_the_gpus_keeps_the_proof_of_the_driver() -> None:
+    """Its driver pod is no old one: it stays, and the next swap must not end it."""
+    view = done()
+    divides: Any = record(operation=Operation.MIG, old_pod_uid="was", evidence=view.evidence)
+    written = node_writes.record_for_restart(node_case(view), divides)
+    assert (written.old_pod_uid, written.evidence, written.paused) == ("", view.evidence, True)
+
+
 # Step 1: stamping a node that wants a change, and withdrawing the stamp.
 
 

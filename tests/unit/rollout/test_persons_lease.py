@@ -5,7 +5,13 @@ from msgspec.structs import replace
 
 from libs.contracts.node import LeaseOwner, NodeLease, Operation, UpgradeState, WaitCode
 from libs.rollout.decision import Step, Wait
-from libs.rollout.persons_lease import claimed_by, describe_lease, has_persons_lease, lease_ended_by
+from libs.rollout.persons_lease import (
+    claimed_by,
+    describe_lease,
+    has_persons_lease,
+    lease_ended_by,
+    left_out_reason,
+)
 from libs.rollout.pool.contribution import unavailable_reason
 from libs.rollout.views.node import MalformedAnnotation, lease_and_claim
 from tests.unit.rollout.builders import (
@@ -69,6 +75,14 @@ def test_a_lease_without_words_is_still_told() -> None:
     repaired = done(lease=lease(owner=LeaseOwner.REPAIR))
     assert describe_lease(repaired) == "the node is leased by repair"
     assert "by removing the lease" in lease_ended_by(repaired)
+
+
+def test_how_people_keep_a_node_out() -> None:
+    assert left_out_reason(done()) == ""
+    assert left_out_reason(done(skip=True)) == "skipped"
+    assert left_out_reason(done(skip=True, lease=ALICE)) == "alice has it"
+    assert left_out_reason(done(lease=lease(), claim=ALICE)) == "alice has it"
+    assert left_out_reason(done(excluded=True, lease=ALICE)) == "excluded"
 
 
 def test_what_a_person_wrote_is_cut_and_cleaned() -> None:

@@ -77,6 +77,13 @@ def test_a_node_with_an_entry_reports_why_it_cannot_start() -> None:
     assert step(done_node, granted(pool(), done_node)) is None
 
 
+def test_a_start_that_was_granted_for_another_target_is_not_asked_for_again() -> None:
+    """The entry has to leave the Rollout first: a candidate would be granted a second one."""
+    view = required(pods=())
+    found = wait_of(step(view, granted(pool(), view, target=OLD)))
+    assert (found.code, OLD in found.detail) == (WaitCode.BUDGET, True)
+
+
 def test_a_node_in_flight_goes_on() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, pods=(JOB,))
     assert wait_of(step(view, granted(pool(), view))).code == WaitCode.JOBS

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.commands import Idle, Order, Quiesce, Swap
 from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
     MANAGER,
@@ -14,6 +14,7 @@ from libs.contracts.node import (
     UpgradeState,
     WaitCode,
 )
+from libs.contracts.reports import Refusal, RefusalCode
 from libs.rollout.cordons import cordon_at_release
 from libs.rollout.decision import EvictPods, NodeOutcome, Wait, WriteNode, WriteSlot
 from libs.rollout.in_flight.in_flight_node import recheck_at
@@ -30,6 +31,7 @@ from tests.unit.rollout.builders import (
     evidence,
     granted,
     instant,
+    label_of,
     pool,
     required,
     step_in_flight,
@@ -276,6 +278,27 @@ def test_a_new_leader_finishes_a_failure_under_its_own_epoch() -> None:
     assert {action.command.epoch for action in step.actions if isinstance(action, WriteSlot)} == {4}
     assert not any(isinstance(action, WriteNode) for action in step.actions)
     assert record_in(outcome_of(run_step(view, step), epoch=4)).epoch == 4
+
+
+@pytest.mark.parametrize(
+    ("refused", "unbegun"), [(None, False), ((TOKEN, 1), True), ((TOKEN - 1, 4), False)]
+)
+def test_a_change_that_the_driver_agent_has_read_is_unbegun_only_if_it_refused_that(
+    refused: tuple[int, int] | None, *, unbegun: bool
+) -> None:
+    """What it has read it may have begun, though no report says so: that counts as harm."""
+    refusal = refused and Refusal(
+        code=RefusalCode.JOURNAL, message="", token=refused[0], op=refused[1]
+    )
+    driver = component(
+        command(Swap(label=label_of(NEW)), order=(TOKEN, 1)),
+        highest_order=Order(TOKEN, 1),
+        refusal=refusal,
+    )
+    view = broken(components={"driver": driver}, driver_pods=())
+    written = record_in(outcome_of(with_record(view, deadline=NOW - 1)))
+    assert written.cause
+    assert written.unbegun is unbegun
 
 
 def test_a_written_cause_is_not_written_again() -> None:
