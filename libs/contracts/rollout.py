@@ -7,7 +7,7 @@ on the wire, as in Kubernetes.
 import msgspec
 
 from libs.contracts.message import OpenEnum
-from libs.contracts.numbers import Count, Epoch, Token
+from libs.contracts.numbers import Count, Epoch, Integer, Token
 
 GROUP = "sluice.dev"
 VERSION = "v1alpha1"
@@ -175,6 +175,12 @@ class ConditionType(OpenEnum):
     """The target failed as often as is allowed."""
     PAUSED = "Paused"
     """No node starts, for the reason named."""
+    READY = "Ready"
+    """Nothing is left to do, or nothing that starts without a person who asked for that."""
+    RECONCILING = "Reconciling"
+    """The rollout goes on, or waits for what may end by itself."""
+    STALLED = "Stalled"
+    """The rollout goes on only when a person acts: to wait for it is in vain."""
 
 
 class ConditionStatus(OpenEnum):
@@ -227,7 +233,8 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     counts: Counts = Counts()
     conditions: tuple[RolloutCondition, ...] = ()
     """One of each type."""
-    observed_generation: Count = 0
+    observed_generation: Integer = 0
+    """Of the spec; -1: nobody has looked at it, as the API server fills it in."""
 
     @property
     def is_complete(self) -> bool:
