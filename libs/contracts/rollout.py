@@ -7,7 +7,7 @@ on the wire, as in Kubernetes.
 import msgspec
 
 from libs.contracts.message import OpenEnum
-from libs.contracts.numbers import Count, Epoch, Token
+from libs.contracts.numbers import Count, Epoch, Integer, Token
 
 GROUP = "sluice.dev"
 VERSION = "v1alpha1"
@@ -192,6 +192,12 @@ class ConditionType(OpenEnum):
     """The target failed as often as is allowed."""
     PAUSED = "Paused"
     """No node starts, for the reason named."""
+    READY = "Ready"
+    """Nothing is left to do, or nothing that starts without a person who asked for that."""
+    RECONCILING = "Reconciling"
+    """The rollout goes on, or waits for what may end by itself."""
+    STALLED = "Stalled"
+    """The rollout goes on only when a person acts: to wait for it is in vain."""
 
 
 class ConditionStatus(OpenEnum):
@@ -255,8 +261,8 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     """Counts of the pool's nodes by state."""
     conditions: tuple[RolloutCondition, ...] = ()
     """The conditions of the rollout, one of each type."""
-    observed_generation: Count = 0
-    """The generation of spec that the status refers to."""
+    observed_generation: Integer = 0
+    """The generation of spec that the status refers to; -1 before the first."""
 
     @property
     def is_complete(self) -> bool:

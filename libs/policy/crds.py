@@ -68,12 +68,25 @@ def crd_schema(kind: Kind) -> Data:
             "status": {
                 "description": "The status that Sluice writes.",
                 **_object(kind.status_shape),
+                **_set(default=_new_status(kind)),
             },
         },
     }
     if kind.spec_required:
         root["required"] = ["spec"]
     return root
+
+
+def _new_status(kind: Kind) -> Data | None:
+    """Return the status of an object that nobody has looked at, so that it is not taken for done.
+
+    It is the default of the whole status, never of its field: an object whose status another
+    version of ours wrote would else count as never observed.
+    """
+    fields = {field.name for field in kind.status_shape.fields}
+    if "observedGeneration" not in fields:
+        return None
+    return {"observedGeneration": -1, **({"state": "notReady"} if "state" in fields else {})}
 
 
 def _column(column: PrinterColumn) -> Data:

@@ -1,13 +1,14 @@
 """Observations of operands and nodes, and the problems that keep a policy from being ready."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from libs.contracts.node import UpgradeState
 from libs.policy.artefacts import NO_ARTEFACTS, Artefacts, wanted_artefact
-from libs.policy.digest import driver_identity
+from libs.policy.digest import driver_identity, target_digest
 from libs.policy.pool import Pool, Pools
+from libs.policy.progress import ObservedRollout, PoolProgress
 from libs.policy.render.rendered import Operand, RenderedObject, RenderResult
 from libs.policy.variants import NodeVariants, Variant
 from libs.policy.wanted import InstallMethod
@@ -58,6 +59,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Why the API server refused a rendered object, by kind and name (`DaemonSet/a`)."""
     artefacts: Artefacts = NO_ARTEFACTS
     """Of host drivers."""
+    rollouts: Mapping[str, ObservedRollout] = {}
+    """By the key of their pool."""
     feature_labels: bool = True
     """Whether any node has labels of Node Feature Discovery."""
 
@@ -115,6 +118,8 @@ def pool_problems(
         failed = node.state == UpgradeState.UPGRADE_FAILED
         if node.skipped or (name in reported and not failed):
             continue
+        if _keeps_driver(pool, node):
+            continue
         if name in variants.unknown:
             missing = variants.unknown[name]
             cause = f"its operating system is unknown: label {missing} is missing"
@@ -134,6 +139,31 @@ def pool_problems(
         cause = f"nothing new starts until this is fixed: {errors}"
         problems.insert(0, ReadinessProblem(operand=Operand.DRIVER, cause=cause, failed=True))
     return problems
+
+
+def kept_drivers(pool: Pool, variants: NodeVariants, observed: Observation) -> Sequence[str]:
+    """Return the nodes that keep another driver than is wanted, because `autoUpgrade` is off."""
+    wanted = _driver_labels(pool, variants, observed.artefacts)
+    found = ((name, observed.nodes.get(name, ObservedNode())) for name in pool.nodes)
+    return [
+        name
+        for name, node in found
+        if _keeps_driver(pool, node)
+        and not node.skipped
+        and name in variants.nodes
+        and wanted.get(variants.nodes[name], node.label) != node.label
+    ]
+
+
+def pool_progress(pool: Pool, observed: Observation) -> PoolProgress:
+    target = target_digest(pool.driver, observed.artefacts)
+    return PoolProgress(pool, target, observed.rollouts.get(pool.key))
+
+
+def _keeps_driver(pool: Pool, node: ObservedNode) -> bool:
+    """Whether the node is done, and nothing but a person changes its driver: whoever switched
+    `autoUpgrade` off asked for that, so it is no problem of the policy."""
+    return node.state == UpgradeState.UPGRADE_DONE and not pool.upgrade.auto_upgrade
 
 
 def _driver_labels(

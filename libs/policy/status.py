@@ -10,19 +10,22 @@ from typing import Final, Self
 
 import msgspec
 
-from libs.contracts.words import first_sentences
+from libs.contracts.words import first_sentences, plural
 from libs.policy.findings import Acceptance, Finding, PolicyVerdict, Severity
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
 from libs.policy.listing import list_findings, name_fields
-from libs.policy.pool import Pools
+from libs.policy.pool import Pool, Pools
+from libs.policy.progress import RECONCILING, STALLED, PoolProgress, Progress, rollouts_progress
 from libs.policy.readiness import (
     Observation,
     ReadinessProblem,
     agent_problems,
+    kept_drivers,
     offer_problems,
     pool_problems,
+    pool_progress,
 )
 from libs.policy.render.rendered import Operand, RenderResult
 from libs.policy.unbuilt import UnbuiltOperand, unbuilt_operands
@@ -57,6 +60,8 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """Empty for a kind without `status.state`."""
     conditions: tuple[StatusCondition, ...]
+    is_observed: bool = True
+    """Whether all who decide by this generation have taken it up, the scheduler included."""
 
     def with_conditions(self, *more: StatusCondition | None) -> Self:
         """Return the status with those of the conditions that there are."""
@@ -72,12 +77,16 @@ class _Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The message of the condition Degraded; empty if it is false."""
     upgrading: str = ""
     """The message of the condition Upgrading; empty if it is false."""
+    only_failed: bool = False
+    """Whether each problem is one that a person has to end."""
 
 
 class _Problems(msgspec.Struct, frozen=True, kw_only=True):
     by_pool: Mapping[str, Sequence[ReadinessProblem]]
     of_agents: Sequence[ReadinessProblem]
     unbuilt: Sequence[ReadinessProblem]
+    kept: Mapping[str, Sequence[str]]
+    """By pool: the nodes that keep another driver, because `autoUpgrade` is off."""
 
 
 def policy_statuses(
@@ -92,8 +101,10 @@ def policy_statuses(
     for verdict in pools.verdicts:
         if verdict.acceptance is Acceptance.DELETING:
             continue
-        state, conditions = "", (_accepted(verdict, verdict.errors),)
-        if verdict.kind != ROLLOUT_STRATEGY.name:
+        state, is_observed, conditions = "", True, (_accepted(verdict, verdict.errors),)
+        if verdict.kind == ROLLOUT_STRATEGY.name:
+            conditions = (*_strategy_conditions(verdict), *conditions)
+        else:
             unbuilt = _unbuilt(verdict, pools)
             known = _Problems(
                 by_pool=problems,
@@ -103,10 +114,19 @@ def policy_statuses(
                     for each in unbuilt
                     if each.operand
                 ],
+                kept={pool.key: kept_drivers(pool, variants, observed) for pool in pools.pools},
             )
             summary = _summary(verdict, pools, observed, known)
             state = summary.state
-            conditions = (*_conditions(summary), *conditions, *_missing_operands(unbuilt))
+            own = [pool_progress(pool, observed) for pool in _own_pools(verdict, pools)]
+            progress = _progress(verdict, summary, known, own)
+            is_observed = progress.stalled or all(each.is_observed for each in own)
+            conditions = (
+                *_conditions(summary),
+                *_progress_conditions(progress),
+                *conditions,
+                *_missing_operands(unbuilt),
+            )
         statuses.append(
             PolicyStatus(
                 kind=verdict.kind,
@@ -115,9 +135,60 @@ def policy_statuses(
                 generation=verdict.generation,
                 state=state,
                 conditions=conditions,
+                is_observed=is_observed,
             )
         )
     return tuple(statuses)
+
+
+def _own_pools(verdict: PolicyVerdict, pools: Pools) -> list[Pool]:
+    return [pool for pool in pools.pools if (pool.kind, pool.name) == (verdict.kind, verdict.name)]
+
+
+def _progress(
+    verdict: PolicyVerdict, summary: _Summary, known: _Problems, own: Sequence[PoolProgress]
+) -> Progress:
+    """Return whether the change of a policy goes on or is stuck, for those who wait for it.
+
+    What only a person can end comes first: to wait for it is in vain.
+    """
+    rollouts = rollouts_progress(own)
+    if verdict.acceptance is not Acceptance.ACTIVE:
+        return Progress(stalled=True, reason=summary.reason, message=summary.message)
+    if verdict.errors:
+        return Progress(stalled=True, reason="Invalid", message=summary.message)
+    held = list(chain.from_iterable(each.pool.held for each in own))
+    if held:
+        return Progress(stalled=True, reason="Invalid", message=list_findings(held))
+    if known.unbuilt:
+        message = _list_problems(known.unbuilt)
+        return Progress(stalled=True, reason=MISSING_OPERANDS, message=message)
+    if summary.state == "ready" or rollouts.stalled:
+        return rollouts
+    if summary.degraded and summary.only_failed:
+        return Progress(stalled=True, reason="Failed", message=summary.degraded)
+    if rollouts.reason:
+        return rollouts
+    return Progress(stalled=False, reason=summary.reason, message=summary.message)
+
+
+def _progress_conditions(progress: Progress) -> Iterator[StatusCondition]:
+    """Yield Reconciling and Stalled, of which at most one is true."""
+    goes_on = bool(progress.reason) and not progress.stalled
+    for kind, status, otherwise in (
+        (RECONCILING, goes_on, "Stalled" if progress.stalled else "Done"),
+        (STALLED, progress.stalled, "NotStalled"),
+    ):
+        reason, message = (progress.reason, progress.message) if status else (otherwise, "")
+        yield StatusCondition(type=kind, status=status, reason=reason, message=message)
+
+
+def _strategy_conditions(verdict: PolicyVerdict) -> Iterator[StatusCondition]:
+    """Yield whether a RolloutStrategy is in force; it has no nodes that it could wait for."""
+    errors = list_findings(verdict.errors)
+    yield StatusCondition(type="Ready", status=not errors, reason="Invalid" if errors else "InUse")
+    stuck = Progress(stalled=bool(errors), reason="Invalid" if errors else "", message=errors)
+    yield from _progress_conditions(stuck)
 
 
 def _unbuilt(verdict: PolicyVerdict, pools: Pools) -> list[UnbuiltOperand]:
@@ -142,20 +213,33 @@ def _summary(
     verdict: PolicyVerdict, pools: Pools, observed: Observation, known: _Problems
 ) -> _Summary:
     """Return the state of a policy that selects nodes."""
-    own = [pool for pool in pools.pools if (pool.kind, pool.name) == (verdict.kind, verdict.name)]
+    own = _own_pools(verdict, pools)
     nodes = [node for pool in own for node in pool.nodes]
     problems = list(chain.from_iterable(known.by_pool[pool.key] for pool in own))
     if verdict.acceptance is not Acceptance.ACTIVE:
         return _inactive_summary(verdict)
     if verdict.errors:
         return _invalid_summary(verdict.errors, nodes)
+    kept = _kept_text(own, known.kept)
     if verdict.kind == NVIDIA_DRIVER.name:
-        return _driver_summary(nodes, problems)
+        return _driver_summary(nodes, problems, kept)
     problems = [*known.of_agents, *problems, *known.unbuilt]
     of_drivers = [] if own else list(_of_drivers(pools, known))
     if problems or of_drivers:
         return _cluster_problem_summary(verdict, nodes, problems, of_drivers)
-    return _cluster_ready_summary(verdict, pools, observed)
+    return _cluster_ready_summary(verdict, pools, observed, kept)
+
+
+def _kept_text(own: Sequence[Pool], kept: Mapping[str, Sequence[str]]) -> str:
+    """Return how many nodes keep their driver although the policy wants another; empty: none."""
+    nodes = sum(len(pool.nodes) for pool in own)
+    keeping = sum(len(kept[pool.key]) for pool in own)
+    if not keeping:
+        return ""
+    return (
+        f"{keeping} of {plural(nodes, 'node')} keep another driver than the policy wants, because"
+        " autoUpgrade is off"
+    )
 
 
 def _of_drivers(pools: Pools, known: _Problems) -> Iterator[ReadinessProblem]:
@@ -210,7 +294,9 @@ def _invalid_summary(errors: Sequence[Finding], nodes: Sequence[str]) -> _Summar
     return _Summary(state="notReady", reason="ReconcileFailed", message=message, degraded=degraded)
 
 
-def _driver_summary(nodes: Sequence[str], problems: Sequence[ReadinessProblem]) -> _Summary:
+def _driver_summary(
+    nodes: Sequence[str], problems: Sequence[ReadinessProblem], kept: str
+) -> _Summary:
     if problems:
         return _Summary(
             state="notReady",
@@ -218,9 +304,14 @@ def _driver_summary(nodes: Sequence[str], problems: Sequence[ReadinessProblem]) 
             message=f"Waiting for driver pod to be ready; {_list_problems(problems)}",
             degraded=_degraded(problems),
             upgrading=_upgrading(nodes, problems),
+            only_failed=_only_failed(problems),
         )
-    message = "All resources have been successfully reconciled"
+    message = _with("All resources have been successfully reconciled", kept)
     return _Summary(state="ready", reason="Reconciled", message=message)
+
+
+def _with(message: str, more: str) -> str:
+    return f"{message}; {more}" if more else message
 
 
 def _cluster_problem_summary(
@@ -246,19 +337,29 @@ def _cluster_problem_summary(
         message="; ".join([*parts, _list_problems(all_problems)]),
         degraded=_degraded(all_problems),
         upgrading=_upgrading(nodes, problems),
+        only_failed=_only_failed(all_problems),
     )
 
 
-def _cluster_ready_summary(verdict: PolicyVerdict, pools: Pools, observed: Observation) -> _Summary:
+def _cluster_ready_summary(
+    verdict: PolicyVerdict, pools: Pools, observed: Observation, kept: str
+) -> _Summary:
     """Return the state of a cluster-wide policy without problems."""
     reason = "Reconciled"
     message = f"{verdict.kind} is ready as all resources have been successfully reconciled"
+    message = _with(message, kept)
     if not (pools.owners or pools.unowned):
         reason = "NoGPUNodes"
         message = "No GPU node found, watching for new nodes to join the cluster."
         if not observed.feature_labels:
             reason, message = "NFDLabelsMissing", "No NFD labels found"
     return _Summary(state="ready", reason=reason, message=message)
+
+
+def _only_failed(problems: Sequence[ReadinessProblem]) -> bool:
+    """Whether a person has to end each problem; what else a failed node shows comes of that."""
+    failed = {problem.node for problem in problems if problem.failed and problem.node}
+    return all(problem.failed or problem.node in failed for problem in problems)
 
 
 def _degraded(problems: Sequence[ReadinessProblem]) -> str:

@@ -13,6 +13,7 @@ from libs.policy.kinds.common import (
     Kind,
     Labels,
     Metadata,
+    ObservedGeneration,
     PrinterColumn,
 )
 from libs.policy.kinds.daemonsets import Daemonsets
@@ -240,6 +241,7 @@ class ClusterPolicyStatus(PolicyStruct, frozen=True, kw_only=True):
     )
     namespace: Annotated[str, About("The namespace of the operands.")] = ""
     conditions: Conditions = ()
+    observed_generation: ObservedGeneration = None
 
 
 class ClusterPolicy(PolicyStruct, frozen=True, kw_only=True):

@@ -211,6 +211,16 @@ Conditions = Annotated[
 ]
 
 
+ObservedGeneration = Annotated[
+    int | None,
+    About(
+        "The generation of spec that the status is about: it follows once all who decide by spec"
+        " have taken it up. -1 before the first.",
+        minimum=-1,
+    ),
+]
+
+
 class PrinterColumn(msgspec.Struct, frozen=True):
     """A column of `kubectl get`."""
 

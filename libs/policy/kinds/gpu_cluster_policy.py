@@ -4,7 +4,14 @@ from typing import Annotated
 
 from libs.policy.kinds.agents import Dra
 from libs.policy.kinds.cluster_policy import PolicyState
-from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
+from libs.policy.kinds.common import (
+    AGE,
+    Conditions,
+    Kind,
+    Metadata,
+    ObservedGeneration,
+    PrinterColumn,
+)
 from libs.policy.kinds.driver import InstallsDriver
 from libs.policy.kinds.mig import DividesGpus
 from libs.policy.shapes import About, PolicyStruct
@@ -78,6 +85,7 @@ class GpuClusterPolicyStatus(PolicyStruct, frozen=True, kw_only=True):
         PolicyState.NOT_READY
     )
     conditions: Conditions = ()
+    observed_generation: ObservedGeneration = None
 
 
 class GpuClusterPolicy(PolicyStruct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from libs.policy.kinds.common import (
     Kind,
     Labels,
     Metadata,
+    ObservedGeneration,
     PrinterColumn,
     Toleration,
 )
@@ -150,6 +151,7 @@ class NvidiaDriverStatus(PolicyStruct, frozen=True, kw_only=True):
     )
     namespace: Annotated[str, About("The namespace of the DaemonSets.")] = ""
     conditions: Conditions = ()
+    observed_generation: ObservedGeneration = None
 
 
 class NvidiaDriver(PolicyStruct, frozen=True, kw_only=True):

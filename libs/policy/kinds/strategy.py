@@ -4,7 +4,14 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from libs.contracts import rollout
-from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
+from libs.policy.kinds.common import (
+    AGE,
+    Conditions,
+    Kind,
+    Metadata,
+    ObservedGeneration,
+    PrinterColumn,
+)
 from libs.policy.shapes import About, IntOrString, PolicyStruct, Rule
 
 _TAINT_KEY: Final = (
@@ -105,6 +112,7 @@ class StrategySpec(PolicyStruct, frozen=True, kw_only=True):
 
 class StrategyStatus(PolicyStruct, frozen=True, kw_only=True):
     conditions: Conditions = ()
+    observed_generation: ObservedGeneration = None
 
 
 class RolloutStrategy(PolicyStruct, frozen=True, kw_only=True):

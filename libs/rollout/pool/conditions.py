@@ -58,6 +58,9 @@ _PHASES: Final[Mapping[RolloutPhase, str]] = {
 }
 
 
+_HALT_ENDS: Final = "it ends with spec.release, or with another driver"
+_DONE: Final = (RolloutPhase.COMPLETE, RolloutPhase.NO_NODES, RolloutPhase.POLICY_DELETED)
+"""The phases in which nothing is left to do."""
 _ASIDE: Final = (
     "all nodes have the driver; of those in flight the GPUs are divided, or it is validated again"
 )
@@ -130,7 +133,7 @@ def is_rebuilt(pool: PoolView, tally: PoolTally) -> bool:
     rollout = pool.rollout
     if rollout is not None and rollout.spec.brake is not Brake.PAUSE:
         return False
-    if rollout is None or replace(rollout.status, epoch=0) == EMPTY_STATUS:
+    if rollout is None or replace(rollout.status, epoch=0, observed_generation=0) == EMPTY_STATUS:
         return tally.managed_count > 0
     return any(condition.reason == PauseReason.REBUILT for condition in rollout.status.conditions)
 
@@ -143,11 +146,13 @@ def rollout_conditions(
     halted: TargetRecord | None,
     threshold: int,
     is_aside: bool,
+    is_idle: bool,
     now: Instant,
 ) -> tuple[RolloutCondition, ...]:
     """Return the conditions; one whose status did not change keeps its time.
 
-    `is_aside`: the driver is complete, but for nodes that go on with it.
+    `is_aside`: the driver is complete, but for nodes that go on with it. `is_idle`: no node is in
+    flight.
     """
     rollout = pool.rollout
     before = () if rollout is None else rollout.status.conditions
@@ -156,7 +161,13 @@ def rollout_conditions(
     at = _timestamp(int(now.at))
     conditions: list[RolloutCondition] = []
     for type_, is_true, reason, message in _facts(
-        pool, pause, phase, halted=halted, threshold=threshold, is_aside=is_aside
+        pool,
+        pause,
+        phase,
+        halted=halted,
+        threshold=threshold,
+        is_aside=is_aside,
+        is_idle=is_idle,
     ):
         status = ConditionStatus.TRUE if is_true else ConditionStatus.FALSE
         conditions.append(
@@ -185,6 +196,7 @@ def _facts(
     halted: TargetRecord | None,
     threshold: int,
     is_aside: bool,
+    is_idle: bool,
 ) -> Iterator[tuple[ConditionType, bool, str, str]]:
     """Yield type, status, reason and message of each condition."""
     is_proving = phase is RolloutPhase.PROVING
@@ -194,7 +206,7 @@ def _facts(
     else:
         yield ConditionType.COMPLETE, phase is RolloutPhase.COMPLETE, phase.value, progress
     if halted is not None:
-        message = f"{halted.halted_because}; it ends with spec.release, or with another driver"
+        message = f"{halted.halted_because}; {_HALT_ENDS}"
         cause = "Vanished" if halted.is_halted_by_vanished else "FailureThreshold"
         yield ConditionType.HALTED, True, cause, message
     else:
@@ -205,3 +217,25 @@ def _facts(
         yield ConditionType.PAUSED, True, pause.reason.value, pause_detail(pool, pause)
     else:
         yield ConditionType.PAUSED, False, "NotPaused", ""
+    stuck, paused = _why_stuck(pause, halted), pause_detail(pool, pause)
+    by_hand = is_idle and pause is not None and pause.reason is PauseReason.AUTO_UPGRADE_OFF
+    is_done = not stuck and (is_aside or phase in _DONE or by_hand)
+    frozen = pool.rollout_spec.brake is Brake.FREEZE
+    held = PauseReason.BRAKE if frozen else pause and pause.reason
+    reason = held.value if held else phase.value
+    yield ConditionType.READY, is_done, reason, paused if by_hand else ""
+    goes_on = not (is_done or stuck)
+    yield ConditionType.RECONCILING, goes_on, reason, (paused or progress) if goes_on else ""
+    yield ConditionType.STALLED, bool(stuck), reason if stuck else "NotStalled", stuck
+
+
+def _why_stuck(pause: Pause | None, halted: TargetRecord | None) -> str:
+    """Return why the rollout goes on only when a person acts; empty: it may go on by itself.
+
+    A brake is none of these reasons: who set it takes it off, and what waits for it goes on then.
+    """
+    if halted is not None:
+        return f"{halted.halted_because}; {_HALT_ENDS}"
+    if pause is not None and pause.reason is PauseReason.POLICY_INVALID:
+        return pause.block.detail
+    return ""

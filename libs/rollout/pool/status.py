@@ -129,6 +129,7 @@ def rollout_status(
             halted=halted,
             threshold=evaluation.record(pool, target, tally.present).threshold,
             is_aside=_is_aside(evaluation.stored, target, phase, in_flight, counts),
+            is_idle=not in_flight,
             now=now,
         ),
         observed_generation=pool.rollout.generation if pool.rollout is not None else 0,

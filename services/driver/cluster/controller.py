@@ -26,6 +26,7 @@ from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from services.driver.cluster import resources
 from services.driver.cluster.decide import (
+    OBSERVED,
     ApplyOperand,
     DeleteOperand,
     OperandAction,
@@ -246,7 +247,9 @@ class OperandController:
         elif kind in resources.POLICIES:
             policy = self._informers.policies[kind].cache.get(name)
             if policy is not None:
-                await self._writes.write_status(kind, policy, change)
+                written = await self._writes.write_status(kind, policy, change)
+                if change.get(OBSERVED) is not None:
+                    self._planner.note_status(kind, written)
                 self._events.status_written(kind, policy, change)
         else:
             removes = None in change.values()

@@ -237,19 +237,29 @@ class UnreferencedDrivers:
 
 FOREIGN: Final = "ForeignOperator"
 _SHARED: Final = ("Ready", "Error")
+_UNKNOWN: Final = "Unknown"
 """Conditions that the GPU Operator writes too."""
 
 StatusChange = dict[str, Any]
 
 
 def status_change(
-    status: PolicyStatus, policy: PolicyObject, *, namespace: str, foreign: str, now: str
+    status: PolicyStatus,
+    policy: PolicyObject,
+    *,
+    namespace: str,
+    foreign: str,
+    tells_generation: bool = True,
+    now: str,
 ) -> StatusChange | None:
-    """Return the status fields to write; None if they are current, or the policy has changed."""
+    """Return the status fields to write; None if they are current, or the policy has changed.
+
+    `tells_generation`: the server keeps the generation; the definitions of NVIDIA's lack the field.
+    """
     metadata = policy.metadata
     if (status.uid, status.generation) != (metadata.uid, metadata.generation):
         return None
-    live = _status_fields(policy.status)
+    live = status_fields(policy.status)
     before = conditions_of(policy.status)
     if foreign and status.kind != ROLLOUT_STRATEGY.name:
         return _stand_back(status, live, before, foreign=foreign, now=now)
@@ -259,6 +269,8 @@ def status_change(
         wanted["state"] = status.state
     if "namespace" in fields:
         wanted["namespace"] = namespace
+    if tells_generation and (status.is_observed or OBSERVED not in live):
+        wanted[OBSERVED] = status.generation if status.is_observed else NEVER
     after = updated_conditions(before, status, now=now)
     same = all(live.get(field) == value for field, value in wanted.items())
     if same and after == before:
@@ -266,12 +278,15 @@ def status_change(
     return {**wanted, "conditions": [_encode(condition) for condition in after]}
 
 
+OBSERVED: Final = "observedGeneration"
+NEVER: Final = -1
+"""Not observed yet: whoever waits for the policy waits for a higher number."""
+
+
 def conditions_of(status: object) -> tuple[Condition, ...]:
     """Return the conditions of a status; none if they are malformed."""
     try:
-        return msgspec.convert(
-            _status_fields(status).get("conditions") or [], tuple[Condition, ...]
-        )
+        return msgspec.convert(status_fields(status).get("conditions") or [], tuple[Condition, ...])
     except msgspec.ValidationError:
         return ()
 
@@ -296,19 +311,42 @@ def _stand_back(
 ) -> StatusChange | None:
     ours = {condition.type for condition in status.conditions}
     ours |= {MISSING_OPERANDS, DIAGNOSED, NEXT_KERNEL, FOREIGN, *OF_CLUSTER}
-    theirs = [each for each in before if each.type in _SHARED or each.type not in ours]
+    theirs = [
+        _left_to_operator(each, status, now=now)
+        for each in before
+        if each.type in _SHARED or each.type not in ours
+    ]
     message = f"Sluice stands back and changes nothing: {foreign}"
     condition = StatusCondition(type=FOREIGN, status=True, reason="LeaseHeld", message=message)
     held = msgspec.structs.replace(status, conditions=(condition,))
     after = (*theirs, *updated_conditions(before, held, now=now))
-    if after == tuple(before):
+    if after == tuple(before) and OBSERVED not in live:
         return None
-    # The schema requires a state.
+    # The schema requires a state. The operator writes no generation: with one of ours, a pipeline
+    # would wait for ever for an edit that only the operator carries out.
     state = {} if live.get("state") else {"state": "notReady"}
-    return {**state, "conditions": [_encode(each) for each in after]}
+    forget = {OBSERVED: None} if OBSERVED in live else {}
+    return {**state, **forget, "conditions": [_encode(each) for each in after]}
 
 
-def _status_fields(status: object) -> StatusChange:
+def _left_to_operator(condition: Condition, status: PolicyStatus, *, now: str) -> Condition:
+    """Return a condition that both write; ours is no longer known to be true.
+
+    The operator's has no generation, so what it has said stays.
+    """
+    if condition.observed_generation is None or condition.status == _UNKNOWN:
+        return condition
+    return Condition(
+        type=condition.type,
+        status=_UNKNOWN,
+        observed_generation=status.generation,
+        last_transition_time=now,
+        reason="LeftToGPUOperator",
+        message="The GPU Operator that leads has not written this condition yet",
+    )
+
+
+def status_fields(status: object) -> StatusChange:
     return cast("StatusChange", status) if isinstance(status, dict) else {}
 
 

@@ -38,7 +38,7 @@ from services.driver.cluster.remaining_claims import (
     claims_end,
     claims_remain_condition,
 )
-from services.driver.cluster.resources import DaemonSet, Node, PolicyObject
+from services.driver.cluster.resources import DaemonSet, Node, PolicyObject, Rollout
 
 _FEATURES: Final = "feature.node.kubernetes.io/"
 
@@ -63,6 +63,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The short texts in each, by its name and key."""
     daemon_sets: Collection[DaemonSet]
     """Only ours."""
+    rollouts: Collection[Rollout] = ()
     foreign_operands: Collection[str] = ()
     """DaemonSets of a GPU Operator in our namespace, by name."""
     reported_handlers: Mapping[str, Collection[str]] = {}
@@ -199,6 +200,11 @@ def _observe(snapshot: ClusterSnapshot, pools: Pools) -> Observation:
         pod_problems=snapshot.pod_problems,
         refused=snapshot.refused,
         artefacts=_artefacts(snapshot),
+        rollouts={
+            each.metadata.name: observed
+            for each in snapshot.rollouts
+            if (observed := each.observed) is not None
+        },
         feature_labels=any(
             key.startswith(_FEATURES) for node in snapshot.nodes for key in node.metadata.labels
         ),

@@ -15,6 +15,7 @@ from libs.policy.validation import OWNER_LABEL
 from libs.policy.wanted import operands_of
 from libs.runtime.clock import Clock
 from services.driver.cluster.decide import (
+    OBSERVED,
     OperandAction,
     StatusChange,
     UnreferencedDrivers,
@@ -24,6 +25,7 @@ from services.driver.cluster.decide import (
     is_driver_daemon_set,
     keep_reason,
     status_change,
+    status_fields,
 )
 from services.driver.cluster.handlers import ReportedHandlers
 from services.driver.cluster.plan import ClusterSnapshot, ObjectKey, OperandPlan, make_plan
@@ -32,6 +34,7 @@ from services.driver.cluster.resources import (
     OPERANDS,
     DaemonSet,
     Informers,
+    PolicyObject,
     is_of_gpu_operator,
     is_ours,
 )
@@ -84,6 +87,8 @@ class Planner:
         self._unverified = ""
         """Why it is unknown whether a GPU Operator is active."""
         self._active_operator = ""
+        self._without_generation: set[str] = set()
+        """Kinds whose definition in this cluster lacks `status.observedGeneration`."""
         self.plan = EMPTY_PLAN
 
     async def refresh(
@@ -92,6 +97,7 @@ class Planner:
         informers = self._informers
         self._unverified = await informers.why_operator_unknown()
         self._active_operator = self._foreign.active_holders(now=self._clock.monotonic())
+        rollouts = tuple(informers.rollouts)
         snapshot = ClusterSnapshot(
             policies={kind: tuple(policies) for kind, policies in informers.policies.items()},
             nodes=tuple(informers.nodes),
@@ -99,6 +105,7 @@ class Planner:
             config_maps={each.metadata.name: each.keys for each in informers.configs},
             config_texts={each.metadata.name: each.data or {} for each in informers.configs},
             daemon_sets=tuple(each for each in informers.daemon_sets if is_ours(each)),
+            rollouts=rollouts,
             foreign_operands=tuple(
                 each.metadata.name
                 for each in informers.daemon_sets
@@ -114,7 +121,6 @@ class Planner:
         )
         self.plan = make_plan(snapshot, self._settings)
         commanded = self._commanded_drivers()
-        rollouts = tuple(informers.rollouts)
         kept = {
             each.metadata.uid: keep_reason(
                 each, self.plan, nodes=snapshot.nodes, rollouts=rollouts, commanded=commanded
@@ -205,8 +211,15 @@ class Planner:
             policy,
             namespace=self._settings.namespace,
             foreign=self._active_operator,
+            tells_generation=key.kind not in self._without_generation,
             now=format_time(self._clock.now()),
         )
+
+    def note_status(self, kind: str, written: PolicyObject) -> None:
+        """Take note of what the server keeps of a status: what it drops is not written again, as
+        it would be missing at each look, for ever."""
+        kept = OBSERVED in status_fields(written.status)
+        (self._without_generation.discard if kept else self._without_generation.add)(kind)
 
     def unavailable_daemon_sets(self) -> Iterator[DaemonSet]:
         """Yield our DaemonSets that lack pods."""

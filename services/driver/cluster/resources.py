@@ -17,6 +17,7 @@ from libs.contracts.node import (
     ValidationPod,
     validation_pod_of,
 )
+from libs.contracts.rollout import RolloutStatus
 from libs.kube import resources, views
 from libs.kube.client import Kube
 from libs.kube.resources import (
@@ -28,6 +29,7 @@ from libs.kube.resources import (
 from libs.kube.views.lean import keep_metadata
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS, ROLLOUT
 from libs.policy.plugin_config.texts import readable_texts
+from libs.policy.progress import ObservedRollout, observe_rollout
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.claims import DEVICE_CLASS_GROUP, DEVICE_CLASS_KIND
 from libs.policy.render.claims import DEVICE_CLASSES as DEVICE_CLASS_NAMES
@@ -159,7 +161,8 @@ class RuntimeClass(views.Object, frozen=True, kw_only=True):
 
 
 class Rollout(views.Object, frozen=True, kw_only=True):
-    """A Rollout with its status as text, which is searched for the drivers that it names."""
+    """A Rollout with its status as text: it is searched for the drivers that it names, and read
+    for how far the rollout is."""
 
     status: msgspec.Raw = msgspec.Raw(b"")
 
@@ -170,6 +173,14 @@ class Rollout(views.Object, frozen=True, kw_only=True):
     @property
     def status_text(self) -> str:
         return bytes(self.status).decode()
+
+    @property
+    def observed(self) -> ObservedRollout | None:
+        """How far the rollout is; None: the scheduler has not told it, or not readably."""
+        try:
+            return observe_rollout(msgspec.json.decode(self.status, type=RolloutStatus))
+        except msgspec.DecodeError:
+            return None
 
 
 NODES = resources.NODES.viewed_as(Node)

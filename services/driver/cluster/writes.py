@@ -156,9 +156,11 @@ class Writes:
 
     async def write_status(
         self, kind: str, policy: resources.PolicyObject, status: Mapping[str, Any]
-    ) -> None:
-        """Write fields of a policy's status if it still is in the same revision."""
-        await self._merge(
+    ) -> resources.PolicyObject:
+        """Write fields of a policy's status if it still is in the same revision; return it as the
+        server keeps it.
+        """
+        return await self._merge(
             resources.POLICIES[kind],
             policy,
             {"status": status},
@@ -174,7 +176,7 @@ class Writes:
         *,
         informer: Informer[V],
         subresource: str = "",
-    ) -> None:
+    ) -> V:
         with self._metrics.count_write(resource.kind):
             view = await self._kube.merge(
                 resource,
@@ -185,6 +187,7 @@ class Writes:
                 within=TIMEOUT,
             )
         informer.cache.record_write(view)
+        return view
 
     def _namespace_of(self, resource: Resource[Any]) -> str:
         return self._namespace if resource.namespaced else ""

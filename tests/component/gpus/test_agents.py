@@ -1,6 +1,7 @@
 """The agents' programs on a machine whose driver hangs: they report, answer and end."""
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -40,10 +41,9 @@ async def agent_on(bench: StandInMachine, folder: Path, **settings: str) -> Asyn
             host=bench.root,
             exporter_host="127.0.0.1",
             exporter_port="0",
-            nvml_library=str(library()),
             environ=bench.stand_in.environment,
             **NODE,
-            **settings,
+            **{"nvml_library": str(library()), **settings},
         )
         async with aiohttp.ClientSession() as session:
             yield Agent(programs, child, session)
@@ -102,14 +102,14 @@ async def test_gpus_are_served_while_one_hangs_and_the_agent_ends(
 
 
 async def test_an_agent_whose_library_does_not_open_answers_and_ends(
-    bench: StandInMachine, tmp_path: Path, freezer: Freezer
+    bench: StandInMachine, tmp_path: Path
 ) -> None:
-    async with agent_on(bench, tmp_path) as agent:
-        while not agent.nvml_processes():
-            await asyncio.sleep(0.01)
-        freezer.freeze(*agent.nvml_processes())
+    unopened = tmp_path / "libnvidia-ml.so.1"
+    os.mkfifo(unopened)  # it opens once somebody writes to it
+    async with agent_on(bench, tmp_path, nvml_library=str(unopened)) as agent:
+        await eventually(lambda: len(agent.nvml_processes()) == 1, within=60, every=0.05)
         await agent.says("have not been sampled yet")
-        await agent.ends_before(freezer)
+        await agent.child.end(signal.SIGTERM, code=0)
 
 
 async def test_a_driver_that_hangs_fails_the_quiesce_and_not_the_agent(

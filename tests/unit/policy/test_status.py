@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from libs.policy.digest import target_digest
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Condition
 from libs.policy.manifests import parse_manifest
 from libs.policy.owners import NodeLabels
+from libs.policy.pool import Pool
 from libs.policy.pools import assemble_pools
+from libs.policy.progress import ObservedRollout
 from libs.policy.readiness import Observation, ObservedDaemonSet, ObservedNode, PodProblem
 from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses, updated_conditions
 from tests.unit.policy import situations
@@ -31,11 +34,14 @@ def cluster_policy(**spec: Any) -> Object:
     return situations.cluster_policy(**UNBUILT, **spec)
 
 
+UPGRADED = {**situations.DRIVER, "upgradePolicy": {"autoUpgrade": True}}
+
+
 def crd_mode_policy() -> Object:
     return situations.crd_mode_policy(**UNBUILT)
 
 
-ONE_DRIVER = Situation([cluster_policy()], [UBUNTU, node("c")])
+ONE_DRIVER = Situation([cluster_policy(driver=UPGRADED)], [UBUNTU, node("c")])
 NOT_READY = "ClusterPolicy is not ready; states not ready: [state-driver]; "
 
 
@@ -57,7 +63,13 @@ def healthy_observation(situation: Situation) -> dict[str, Any]:
             name: ObservedNode(state="upgrade-done", label=labels.get((owners[name], variant), ""))
             for name, variant in situation.placement().nodes.items()
         },
+        "rollouts": {pool.key: complete(pool) for pool in situation.pools().pools},
     }
+
+
+def complete(pool: Pool, **changes: Any) -> ObservedRollout:
+    target = target_digest(pool.driver)
+    return ObservedRollout(**{"target": target, "is_complete": True, **changes})
 
 
 HEALTHY = healthy_observation(ONE_DRIVER)
@@ -110,7 +122,11 @@ def test_a_policy_whose_nodes_are_done_is_ready_and_has_every_condition() -> Non
     message = "ClusterPolicy is ready as all resources have been successfully reconciled"
     assert (ready.reason, ready.message) == ("Reconciled", message)
     assert (error.reason, error.message) == ("Ready", "")
-    types = ["Ready", "Error", "NotReady", "Upgrading", "Degraded", "Disabled", "Accepted"]
+    types = [
+        *("Ready", "Error", "NotReady", "Upgrading", "Degraded", "Disabled"),
+        *("Reconciling", "Stalled", "Accepted"),
+    ]
+    assert status.is_observed
     assert [condition.type for condition in status.conditions] == types
     assert all(condition.reason for condition in status.conditions)
 
@@ -119,7 +135,9 @@ def test_a_node_in_an_upgrade_is_named_with_its_cause() -> None:
     upgrading = ObservedNode(state="drain-required", label="old", cause="waits for a budget")
     status = status_with(upgrading)
     assert status.state == "notReady"
-    assert true_conditions(status) == ["Error", "NotReady", "Upgrading", "Accepted"]
+    assert true_conditions(status) == [
+        *("Error", "NotReady", "Upgrading", "Reconciling", "Accepted"),
+    ]
     words = "state-driver on c: waits for a budget"
     assert condition_of(status, "Error").reason == "OperandNotReady"
     assert message_of(status) == NOT_READY + words
@@ -135,7 +153,9 @@ def test_a_failed_node_degrades_the_policy(pod_problem: bool) -> None:
         pod_problems=(problem,) if pod_problem else (),
     )
     upgrading = ["Upgrading"] if pod_problem else []
-    assert true_conditions(status) == ["Error", "NotReady", *upgrading, "Degraded", "Accepted"]
+    assert true_conditions(status) == [
+        *("Error", "NotReady", *upgrading, "Degraded", "Stalled", "Accepted"),
+    ]
     assert message_of(status, "Degraded") == "state-driver on c: busy: sshd"
     assert ("state-driver on c: CrashLoopBackOff" in message_of(status)) is pod_problem
 
@@ -206,7 +226,7 @@ def test_agent_problems_do_not_affect_the_upgrading_condition() -> None:
     )
     sets = {name: ObservedDaemonSet(desired=6, updated=6, available=2)}
     status = status_with(None, sets, pod_problems=problems)
-    assert true_conditions(status) == ["Error", "NotReady", "Accepted"]
+    assert true_conditions(status) == ["Error", "NotReady", "Reconciling", "Accepted"]
     status = status_with(ObservedNode(state="drain-required"), sets, pod_problems=problems)
     assert message_of(status, "Upgrading") == (
         "1 of 2 nodes are done; state-driver on c: drain-required"
@@ -297,13 +317,13 @@ def test_the_younger_policy_is_ignored_with_a_message() -> None:
     status = statuses(Situation(objects))["second"]
     assert status.state == "ignored"
     assert message_of(status, "Ready").startswith('metadata.name ("second") is ignored: ')
-    assert true_conditions(status) == ["NotReady", "Accepted"]
+    assert true_conditions(status) == ["NotReady", "Stalled", "Accepted"]
 
 
 def test_a_driver_without_cluster_policy_support_is_disabled() -> None:
     status = statuses(Situation([cluster_policy(), nvidia_driver("a")]))["a"]
     assert status.state == "disabled"
-    assert true_conditions(status) == ["Error", "NotReady", "Disabled", "Accepted"]
+    assert true_conditions(status) == ["Error", "NotReady", "Disabled", "Stalled", "Accepted"]
     assert condition_of(status, "Error").reason == "Reconciled"
 
 
@@ -397,10 +417,13 @@ def test_an_invalid_strategy_holds_its_pool_and_reports_why() -> None:
         "spec": {"pool": "clusterpolicy-cluster-policy", "retries": "many"},
     }
     found = statuses(Situation([cluster_policy(), broken], [UBUNTU]), nodes={})
-    assert (found["s"].state, len(found["s"].conditions)) == ("", 1)
+    assert found["s"].state == ""
+    assert true_conditions(found["s"]) == ["Stalled"]
+    assert "spec.retries" in message_of(found["s"], "Stalled")
     assert "spec.retries" in message_of(found["s"], "Accepted")
     words = "nothing new starts until this is fixed: spec.retries of RolloutStrategy"
     assert words in message_of(found["cluster-policy"])
+    assert "spec.retries" in message_of(found["cluster-policy"], "Stalled")
 
 
 def test_objects_being_deleted_have_no_status() -> None:
@@ -425,6 +448,6 @@ def test_a_condition_keeps_its_transition_time_while_unchanged() -> None:
     assert {condition.last_transition_time for condition in first} == {times[0]}
     second = updated_conditions(first, failed, now=times[1])
     changed = {each.type for each in second if each.last_transition_time == times[1]}
-    assert changed == {"Ready", "Error", "NotReady", "Degraded"}
+    assert changed == {"Ready", "Error", "NotReady", "Degraded", "Stalled"}
     foreign = Condition(type="Else", status="True", last_transition_time="x", reason="r")
     assert updated_conditions((*second, foreign), failed, now=times[2]) == second

@@ -168,6 +168,9 @@ async def test_a_gpu_operator_that_starts_later_holds_writes_until_it_leaves(wor
     assert EXPORTER not in await world.daemon_sets()
     conditions = await world.conditions()
     assert set(conditions) == {"Ready", "Error", "ForeignOperator"}
+    # What Sluice said of them is no longer known, and its generation would hold up pipelines.
+    assert {conditions[each]["status"] for each in ("Ready", "Error")} == {"Unknown"}
+    assert await world.observed_generation() is None
     # A deleted lease counts as held for as long as its holder may take to recreate it.
     path = LEASES.path(namespace=OPERATOR_NAMESPACE, name=GPU_OPERATOR_LEASE)
     await world.kube.request("DELETE", path)
@@ -176,6 +179,8 @@ async def test_a_gpu_operator_that_starts_later_holds_writes_until_it_leaves(wor
     await world.sleep(10)
     assert EXPORTER in await world.daemon_sets()
     assert "ForeignOperator" not in await world.conditions()
+    assert (await world.conditions())["Ready"]["status"] == "False"
+    assert await world.observed_generation() is not None
 
 
 @in_world

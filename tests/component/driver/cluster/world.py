@@ -112,6 +112,11 @@ class World(world.World):
         view = await self.kube.get(resources.POLICIES[kind], name)
         return (view.status or {}).get("state", "")
 
+    async def observed_generation(self) -> int | None:
+        """Return the generation of the policy that its status is about."""
+        view = await self.kube.get(CLUSTER_POLICIES, POLICY)
+        return (view.status or {}).get("observedGeneration")
+
     async def events(self) -> list[tuple[str, str]]:
         """Return reason and message of the Events about policies."""
         page = await self.kube.request("GET", "/api/v1/namespaces/default/events")

@@ -30,6 +30,7 @@ from tests.unit.rollout.builders import (
 )
 
 COMPLETE, HALTED, PAUSED = ConditionType.COMPLETE, ConditionType.HALTED, ConditionType.PAUSED
+PROGRESS = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
 
 
@@ -78,7 +79,54 @@ def test_the_conditions_follow_the_phase(
 ) -> None:
     status = after(open_pool(record=record, base=9), *nodes)
     usual = {"Halted": ("False", "NotHalted"), "Paused": ("False", "NotPaused")}
-    assert facts(status) == {**usual, **expected}
+    found = facts(status)
+    assert {name: found[name] for name in ("Complete", *usual)} == {**usual, **expected}
+
+
+READY, GOES_ON, STUCK = (
+    ("True", "False", "False"),
+    ("False", "True", "False"),
+    (
+        "False",
+        "False",
+        "True",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "changes", "brake", "expected"),
+    [
+        pytest.param(["done"], {}, Brake.NONE, READY, id="complete"),
+        pytest.param([], {}, Brake.NONE, READY, id="no nodes"),
+        pytest.param(["done", "old"], {}, Brake.NONE, GOES_ON, id="proven"),
+        pytest.param(["done", "old"], {}, Brake.PAUSE, GOES_ON, id="paused"),
+        pytest.param(["done", "old"], {}, Brake.FREEZE, GOES_ON, id="frozen"),
+        pytest.param(["failed"], {}, Brake.NONE, STUCK, id="halted"),
+        pytest.param(["done", "old"], {"errors": ("wrong",)}, Brake.NONE, STUCK, id="invalid"),
+        pytest.param(["done", "old"], {"gone": True}, Brake.NONE, READY, id="policy deleted"),
+        pytest.param(
+            ["done", "old"],
+            {"upgrade": replace(open_pool(record=of_target()).upgrade, auto_upgrade=False)},
+            Brake.NONE,
+            READY,
+            id="autoUpgrade is off",
+        ),
+    ],
+)
+def test_pipelines_are_told_whether_a_rollout_is_done_goes_on_or_is_stuck(
+    nodes: list[str],
+    changes: dict[str, Any],
+    brake: Brake,
+    expected: tuple[str, str, str],
+) -> None:
+    made = {"done": done, "old": lambda: candidate("n"), "failed": lambda: failed("n")}
+    pool = with_spec(open_pool(record=of_target(), base=9), brake)
+    status = after(replace(pool, **changes), *(made[each]() for each in nodes))
+    found = [condition(status, kind) for kind in PROGRESS]
+    assert tuple(each.status.value for each in found) == expected
+    if expected is STUCK or brake is not Brake.NONE:
+        assert any(each.message for each in found)
 
 
 @pytest.mark.parametrize(
