@@ -12,7 +12,10 @@ from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
     ITS_LOG,
     LABEL_EDITED_BY,
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
     MIG_STATE_LABEL,
+    RECORD_ANNOTATION,
     REQUESTED_BY,
     SKIP_LABEL,
     STATE_LABEL,
@@ -32,6 +35,14 @@ from libs.kube import views
 GPU_LABEL: Final = "nvidia.com/gpu.present"
 """Discovery writes it, as `true`, on each node that has a GPU."""
 VERSION_LABEL: Final = "nvidia.com/cuda.driver-version.full"
+LABELS: Final = (STATE_LABEL, SKIP_LABEL, VERSION_LABEL, MIG_STATE_LABEL)
+ANNOTATIONS: Final = (
+    RECORD_ANNOTATION,
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
+    INITIALLY_CORDONED_ANNOTATION,
+)
+"""What a `FleetNode` is read from. Of the others of thousands of Nodes nothing is kept."""
 _STARTED_BY = (REQUESTED_BY, ADOPTED, LABEL_EDITED_BY)
 _NOT_STARTED = "driver-start: the driver container restarted "
 """Begins the cause of a failure after the old driver was unloaded."""
@@ -223,6 +234,13 @@ def cause_text(node: FleetNode) -> str:
 def without_logs_command(text: str) -> str:
     """Return a text without the command that shows a driver's whole log, as a row has no room."""
     return _LOGS_COMMAND.sub("", text)
+
+
+def short_notes(node: FleetNode) -> tuple[str, ...]:
+    """Return what else is to be known of a node, in the words of status, why, watch and the page;
+    empty texts: nothing.
+    """
+    return (f"attempt {node.attempt}" if node.attempt > 1 else "",)
 
 
 def with_wanted(node: FleetNode, status: RolloutStatus) -> FleetNode:

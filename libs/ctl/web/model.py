@@ -9,17 +9,22 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.device import UNKNOWN
+from libs.contracts.health import HealthState
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import WaitReason
 from libs.ctl.follow.objects import FollowedDevice
-from libs.ctl.text import printable
+from libs.ctl.text import plural, printable
 from libs.fleet.gpus import FleetGpu
-from libs.fleet.node import DriverState, FollowedNode, cause_text, driver_text
+from libs.fleet.node import Doing, FleetNode, FollowedNode, cause_text, driver_text, short_notes
 from libs.fleet.pools import Pool
 from libs.fleet.status import EventLine, Source
 
 MOST_SICK: Final = 500
 """GPUs that are not healthy and are sent one by one; the page says how many there are in all."""
+
+_WELL: Final = (HealthState.OK, UNKNOWN)
+"""The health of GPUs that nobody has to look at."""
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +47,20 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.start is not None or self.end is not None
 
 
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node on the map and in the table, in words."""
+
+    name: str
+    doing: Doing
+    pool: str = ""
+    state: str = ""
+    since: float | None = None
+    driver: str = ""
+    wait: WaitReason | None = None
+    note: str = ""
+    """What else is to be known of it."""
+
+
 class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     """All GPUs in numbers, and those that are not healthy."""
 
@@ -58,7 +77,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
     whole: bool = False
     """Whether this replaces what the page has."""
-    nodes: tuple[FollowedNode, ...] = ()
+    nodes: tuple[Row, ...] = ()
     bars: tuple[Bar, ...] = ()
     gone: tuple[str, ...] = ()
     """Names of Nodes that were deleted."""
@@ -70,28 +89,34 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sources: tuple[Source, ...] = ()
 
 
-def row_of(node: FollowedNode) -> FollowedNode:
-    """Return a node as the page shows it: texts in words and printable, nothing that it leaves out.
-
-    A fleet of thousands is sent whole to each new reader.
-    """
+def row_of(node: FollowedNode) -> Row:
+    """Return a node as the page shows it. A fleet of thousands is sent whole to each new reader."""
     wait = node.wait
-    return msgspec.structs.replace(
-        node,
+    return Row(
         name=printable(node.name),
+        doing=node.doing,
         pool=printable(node.pool),
         state=printable(node.state),
+        since=node.since,
         driver=printable(driver_text(node)),
-        cause=printable(cause_text(node)),
         wait=wait and clean_wait(wait),
-        driver_state=DriverState.RUNS,
-        target="",
-        operation="",
-        held=None,
-        mig="",
-        deadline=None,
-        command=None,
+        note=printable(note_of(node, unready=node.unready, health=node.health)),
     )
+
+
+def note_of(node: FleetNode, *, unready: bool, health: Mapping[str, int]) -> str:
+    """Return what else is to be known of a node, in a few words; `health` counts its GPUs by it."""
+    sick = (
+        f"{plural(count, 'GPU')} {state}" for state, count in health.items() if state not in _WELL
+    )
+    notes = (
+        "Node not Ready" if unready else "",
+        "cordoned" if node.cordoned else "",
+        *sick,
+        *short_notes(node),
+        cause_text(node),
+    )
+    return "; ".join(filter(None, notes))
 
 
 def clean_wait(wait: WaitReason) -> WaitReason:

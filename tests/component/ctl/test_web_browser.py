@@ -265,8 +265,8 @@ def story(name: str) -> dict[str, Any]:
     checks = [{"name": "cuda", "passed": False, "text": "Xid 79"}]
     proof = {"passed": False, "at": T0, "driver": "580.1", "of_this_boot": True, "checks": checks}
     event = {"at": T0, "writer": "scheduler", "node": name, "kind": "step", "message": "happened"}
-    return {"at": T0, "node": answer, "proof": proof, "diagnoses": [], "gpus": [],
-            "happened": [event]}  # fmt: skip
+    return {"at": T0, "node": answer, "note": "cordoned; attempt 2; it broke", "proof": proof,
+            "diagnoses": [], "gpus": [], "happened": [event]}  # fmt: skip
 
 
 async def test_a_node_page_tells_why_who_can_end_it_and_the_proof(

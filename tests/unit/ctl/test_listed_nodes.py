@@ -1,8 +1,9 @@
-"""Nodes of a list, of which only what Sluice writes is decoded."""
+"""Nodes of a list, and nodes that are followed: what a row is read from is kept of them."""
 
 import msgspec
 import pytest
 
+from libs.contracts import node
 from libs.contracts.message import encode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
@@ -14,7 +15,8 @@ from libs.contracts.node import (
     NodeLease,
     NodeRecord,
 )
-from libs.ctl.listed_nodes import ListedNode
+from libs.ctl.follow.objects import FollowedObject
+from libs.ctl.listed_nodes import ListedNode, known_metadata
 from libs.fleet.node import VERSION_LABEL, fleet_node
 from libs.kube import views
 
@@ -45,6 +47,25 @@ def test_a_listed_node_has_the_row_of_the_whole_node(
     }
     data = msgspec.json.encode({"metadata": metadata})
     whole = msgspec.json.decode(data, type=views.Object)
-    listed = msgspec.json.decode(data, type=ListedNode).known_metadata()
+    listed = known_metadata(msgspec.json.decode(data, type=ListedNode))
     assert fleet_node(listed) == fleet_node(whole.metadata)
     assert (listed.labels, listed.annotations) == (labels, annotations)
+
+
+def test_a_row_is_read_from_no_key_that_lists_and_followers_drop() -> None:
+    known = {name: key for name, key in vars(node).items() if isinstance(key, str)}
+    labels = {key: "true" for name, key in known.items() if name.endswith("_LABEL")}
+    annotations = {key: "{" for name, key in known.items() if name.endswith("_ANNOTATION")}
+    metadata = {
+        "name": "node-1",
+        "uid": "u",
+        "labels": {VERSION_LABEL: "580.95.05", **labels},
+        "annotations": annotations,
+    }
+    data = msgspec.json.encode({"metadata": metadata})
+    row = fleet_node(msgspec.json.decode(data, type=views.Object).metadata)
+    assert row.in_flight
+    assert row.skipped
+    assert row.was_cordoned
+    assert fleet_node(known_metadata(msgspec.json.decode(data, type=ListedNode))) == row
+    assert fleet_node(msgspec.json.decode(data, type=FollowedObject).metadata) == row
