@@ -38,6 +38,19 @@ MIG_CONFIG_LABEL = "nvidia.com/mig.config"
 PLUGIN_CONFIG_LABEL = "nvidia.com/device-plugin.config"
 MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 INITIALLY_CORDONED_ANNOTATION = "nvidia.com/gpu-driver-upgrade.node-initial-state.unschedulable"
+READ_ANNOTATIONS = frozenset(
+    {
+        LEASE_ANNOTATION,
+        LEASE_CLAIM_ANNOTATION,
+        RECORD_ANNOTATION,
+        REQUEST_ANNOTATION,
+        REQUESTED_ANNOTATION,
+        SAFE_LOAD_ANNOTATION,
+        INITIALLY_CORDONED_ANNOTATION,
+        VALIDATION_POD_ANNOTATION,
+    }
+)
+"""Those that the scheduler keeps of a Node: it does not see a change of any other."""
 
 
 class UpgradeState(StrEnum):

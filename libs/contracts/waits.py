@@ -42,6 +42,10 @@ class WaitFacts(NamedTuple):
     """It concerns the node alone: the rollout of the other nodes completes without it."""
     awaited: bool = False
     """The code names what the node waits for; the others say how it is."""
+    of_others: bool = False
+    """It lasts until jobs, pods or disruption budgets of others let the node go on."""
+    timed: bool = False
+    """Its time is known, and it ends although no node is in flight."""
 
 
 WAITS: Final[Mapping[WaitCode, WaitFacts]] = {
@@ -66,7 +70,7 @@ WAITS: Final[Mapping[WaitCode, WaitFacts]] = {
         " cure, an administrator, by the annotation nvidia.com/gpu-driver-upgrade-requested=true",
         of_node=True,
     ),
-    WaitCode.BACK_OFF: WaitFacts(f"{ITSELF}; {_BY_ANOTHER_DRIVER}", awaited=True),
+    WaitCode.BACK_OFF: WaitFacts(f"{ITSELF}; {_BY_ANOTHER_DRIVER}", awaited=True, timed=True),
     WaitCode.PREFLIGHT: WaitFacts(
         "an administrator, by removing the cause, or by the request without-preflight",
         of_node=True,
@@ -83,10 +87,12 @@ WAITS: Final[Mapping[WaitCode, WaitFacts]] = {
     WaitCode.TARGET_MISSING: WaitFacts(
         "the author of the policy, or of the driver artefacts", of_node=True
     ),
-    WaitCode.JOBS: WaitFacts("the owners of the jobs", awaited=True),
-    WaitCode.EVICTION: WaitFacts(f"{_IF_IT_LASTS}{POD_OWNERS}", awaited=True),
-    WaitCode.PDB: WaitFacts("the owner of the disruption budget", awaited=True),
-    WaitCode.OPERANDS: WaitFacts(f"{_IF_IT_LASTS}an administrator of these operands", awaited=True),
+    WaitCode.JOBS: WaitFacts("the owners of the jobs", awaited=True, of_others=True),
+    WaitCode.EVICTION: WaitFacts(f"{_IF_IT_LASTS}{POD_OWNERS}", awaited=True, of_others=True),
+    WaitCode.PDB: WaitFacts("the owner of the disruption budget", awaited=True, of_others=True),
+    WaitCode.OPERANDS: WaitFacts(
+        f"{_IF_IT_LASTS}an administrator of these operands", awaited=True, of_others=True
+    ),
     WaitCode.QUIESCE: WaitFacts(ITSELF, awaited=True),
     WaitCode.OLD_DRIVER: WaitFacts(
         f"{_IF_IT_LASTS}the owner of a finalizer on the pod, or the administrator of the kubelet",
@@ -114,7 +120,7 @@ WAITS: Final[Mapping[WaitCode, WaitFacts]] = {
         "an administrator, by the request adopt or forget", of_node=True
     ),
     WaitCode.DRIVER_RESTARTING: WaitFacts(
-        "an administrator, by removing the cause and then by a retry", of_node=True
+        "an administrator, by removing the cause and then by a retry", of_node=True, timed=True
     ),
     WaitCode.FOREIGN_OPERATOR: WaitFacts(
         "an administrator, by removing one of the two operators", of_pool=True
@@ -133,6 +139,8 @@ RESOLVED_BY: Final = {code: facts.who for code, facts in WAITS.items()}
 WAITS_OF_POOLS: Final = frozenset(code for code, facts in WAITS.items() if facts.of_pool)
 WAITS_OF_NODES: Final = frozenset(code for code, facts in WAITS.items() if facts.of_node)
 AWAITED: Final = frozenset(code for code, facts in WAITS.items() if facts.awaited)
+WAITS_FOR_OTHERS: Final = frozenset(code for code, facts in WAITS.items() if facts.of_others)
+TIMED_WAITS: Final = frozenset(code for code, facts in WAITS.items() if facts.timed)
 
 
 def is_for_people(code: WaitCode, who: str) -> bool:

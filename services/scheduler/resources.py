@@ -35,20 +35,6 @@ from libs.rollout.views.node import MalformedAnnotation, NodeField
 
 M = TypeVar("M", bound=Message)
 
-ANNOTATIONS: Final = frozenset(
-    {
-        keys.LEASE_ANNOTATION,
-        keys.LEASE_CLAIM_ANNOTATION,
-        keys.RECORD_ANNOTATION,
-        keys.REQUEST_ANNOTATION,
-        keys.REQUESTED_ANNOTATION,
-        keys.SAFE_LOAD_ANNOTATION,
-        keys.INITIALLY_CORDONED_ANNOTATION,
-        keys.VALIDATION_POD_ANNOTATION,
-    }
-)
-"""The annotations of a Node that are kept."""
-
 _MAX_AUTHOR: Final = 100
 """Characters of who wrote a field that are repeated."""
 NVIDIA: Final = "nvidia.com/"
@@ -92,7 +78,7 @@ class Node(views.Object, frozen=True, kw_only=True):
             },
             capacity={GPU: status.capacity[GPU]} if GPU in status.capacity else {},
         )
-        keep_metadata(self, annotations=ANNOTATIONS)
+        keep_metadata(self, annotations=keys.READ_ANNOTATIONS)
         views.settle(self, status=reduced_status)
 
     @property
