@@ -1,4 +1,4 @@
-"""The waits of nodes: what all with one code have in common, and who can end them. Pure.
+"""Why nodes wait: the codes, what all waits with one code have in common, and who can end them.
 
 docs/states.md#waits says what each code means. The command and the scheduler's Events tell waits in
 these words, so they stand below the engine, which the command does without.
@@ -7,9 +7,60 @@ these words, so they stand below the engine, which the command does without.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from libs.contracts.node import BY_RETRY, ITSELF, WaitCode, ends_by_itself
+from libs.contracts.message import OpenEnum
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 
+WAITS_REASON = "GPUDriverUpgradeWaits"
+"""The reason of Kubernetes Events about waits, whose messages begin with the code of the wait."""
+
+
+class WaitCode(OpenEnum):
+    """Why a node is not in its wanted state; docs/states.md says who can end each wait."""
+
+    # before the node is changed
+    BUDGET = "budget"
+    PROOF = "proof"
+    HALTED = "halted"
+    PAUSED = "paused"
+    FROZEN = "frozen"
+    SKIPPED = "skipped"
+    GPU_FAILED = "gpu-failed"
+    BACK_OFF = "back-off"
+    PREFLIGHT = "preflight"
+    AGENT_SILENT = "agent-silent"
+    NOT_READY = "not-ready"
+    TARGET_UNSETTLED = "target-unsettled"
+    TARGET_MISSING = "target-missing"
+    # during the upgrade
+    JOBS = "jobs"
+    EVICTION = "eviction"
+    PDB = "pdb"
+    OPERANDS = "operands"
+    QUIESCE = "quiesce"
+    OLD_DRIVER = "old-driver"
+    UNLOAD = "unload"
+    GATE = "gate"
+    DRIVER_START = "driver-start"
+    VALIDATION = "validation"
+    MIG = "mig"
+    REBOOT = "reboot"
+    # a person has to act
+    FAILED = "failed"
+    LABEL_EDITED = "label-edited"
+    RECORD_LOST = "record-lost"
+    DRIVER_RESTARTING = "driver-restarting"
+    FOREIGN_OPERATOR = "foreign-operator"
+    POLICY_GONE = "policy-gone"
+    # the scheduler cannot read or write
+    STALE = "stale"
+    BUS = "bus"
+    REFUSED = "refused"
+
+
+ITSELF = "itself"
+"""What ends a wait that no person has to end."""
+BY_RETRY = "by a retry"
+"""How a wait says that people end it."""
 _IF_IT_LASTS: Final = f"{ITSELF}; if it lasts, "
 """Precedes the people who can end a wait that usually ends by itself: before it has lasted, nobody
 has to look at it."""
@@ -141,6 +192,11 @@ WAITS_OF_NODES: Final = frozenset(code for code, facts in WAITS.items() if facts
 AWAITED: Final = frozenset(code for code, facts in WAITS.items() if facts.awaited)
 WAITS_FOR_OTHERS: Final = frozenset(code for code, facts in WAITS.items() if facts.of_others)
 TIMED_WAITS: Final = frozenset(code for code, facts in WAITS.items() if facts.timed)
+
+
+def ends_by_itself(who: str) -> bool:
+    """Report whether no person has to end a wait, by the text of what can end it."""
+    return who.startswith(ITSELF)
 
 
 def is_for_people(code: WaitCode, who: str) -> bool:

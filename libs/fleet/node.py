@@ -24,11 +24,11 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
-    WaitCode,
     without_details,
 )
 from libs.contracts.queries import HeldNode, WaitReason
 from libs.contracts.rollout import RolloutStatus
+from libs.contracts.waits import WaitCode
 from libs.fleet.records import held_of, is_in_flight, record_of
 from libs.kube import views
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.identities import Writer
-from libs.contracts.node import NodeRecord, Operation, WaitCode
-from libs.contracts.waits import AGENT_LATE
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import AGENT_LATE, WaitCode
 from libs.policy.kinds.strategy import CordonedNodes
 from libs.policy.wanted import InstallMethod
 from libs.rollout.cordons import has_adopted_cordon, is_only_our_cordon

@@ -5,8 +5,8 @@ docs/states.md#mig
 
 from libs.contracts.commands import CommandKind
 from libs.contracts.identities import Writer
-from libs.contracts.node import MigState, NodeRecord, Operation, WaitCode
-from libs.contracts.waits import AGENT_LATE
+from libs.contracts.node import MigState, NodeRecord, Operation
+from libs.contracts.waits import AGENT_LATE, WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.node_case import NodeCase
 from libs.rollout.node_writes import NodeChange, write_step

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from libs.contracts.node import WaitCode
 from libs.contracts.reports import BEAT_PERIOD
-from libs.contracts.waits import AGENT_LATE, RESOLVED_BY
+from libs.contracts.waits import AGENT_LATE, RESOLVED_BY, WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import Component

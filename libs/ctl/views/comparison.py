@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.ctl.comparison import ComparedNode, Comparison
 from libs.ctl.text import clock_time, duration, moment, plural, some
 from libs.ctl.views.bars import picture

@@ -6,10 +6,9 @@ from typing import Final
 
 from rich.console import Group, RenderableType
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
 from libs.contracts.rollout import release_command
-from libs.contracts.waits import RESOLVED_BY, WAITS_OF_POOLS, people_of
+from libs.contracts.waits import RESOLVED_BY, WAITS_OF_POOLS, WaitCode, people_of
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.text import plural, some
 from libs.ctl.views.bars import picture

@@ -11,8 +11,8 @@ import msgspec
 
 from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import WaitReason
+from libs.contracts.waits import WaitCode
 from libs.ctl.follow.objects import FollowedDevice
 from libs.ctl.text import plural, printable
 from libs.fleet.gpus import FleetGpu

@@ -8,7 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from libs.contracts.node import Operation, UpgradeState, WaitCode
+from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step

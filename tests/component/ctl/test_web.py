@@ -17,8 +17,9 @@ import pytest
 
 from libs.bus.nats.bus import NatsBus
 from libs.contracts.device import DeviceHealth
-from libs.contracts.node import STATE_LABEL, WaitCode
+from libs.contracts.node import STATE_LABEL
 from libs.contracts.reports import Evidence, ValidationStep
+from libs.contracts.waits import WaitCode
 from libs.ctl import bus
 from libs.ctl.bus import open_bus
 from libs.ctl.failures import ExitCode

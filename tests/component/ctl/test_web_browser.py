@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from msgspec.structs import asdict
 
-from libs.contracts.node import STATE_LABEL, WaitCode
+from libs.contracts.node import STATE_LABEL
 from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import Counts
+from libs.contracts.waits import WaitCode
 from libs.ctl.web.board import Board, Encoder
 from libs.ctl.web.model import Bar, Gpus, row_of
 from libs.ctl.web.server import PageServer, serve

@@ -18,8 +18,8 @@ from libs.contracts.events import (
     WaitEvent,
 )
 from libs.contracts.identities import Writer
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanLimits
+from libs.contracts.waits import WaitCode
 from libs.ctl.comparison import Comparison
 from libs.ctl.output import view_lines
 from libs.ctl.rollout_history import RolloutHistory

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 from rich.console import RenderableType
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import (
     CapacityPoint,
     PlanAnswer,
@@ -16,7 +15,7 @@ from libs.contracts.queries import (
     PlanStopKind,
     WaitReason,
 )
-from libs.contracts.waits import RESOLVED_BY
+from libs.contracts.waits import RESOLVED_BY, WaitCode
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.output import view_lines
 from libs.ctl.views.bars import bar

@@ -7,7 +7,7 @@ import msgspec
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import Event, StepEvent, WaitEvent
 from libs.contracts.identities import Writer
-from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.node import NodeRecord
 from libs.contracts.queries import (
     PlanAnswer,
     PlannedNode,
@@ -18,6 +18,7 @@ from libs.contracts.queries import (
 )
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.contracts.waits import WaitCode
 from libs.ctl.answers import NodeFact
 from libs.ctl.cluster import Cluster
 from libs.ctl.follow.kubernetes import is_shown, make_env
