@@ -28,6 +28,7 @@ from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, custom_resource, custom_resources
 from libs.kube.views import claims
 from libs.kube.views.lean import Unmanaged, keep_identity, keep_metadata
+from libs.kube.views.placing import Toleration, Volume
 from libs.policy import artefacts
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS, ROLLOUT
 from libs.policy.mig.config import CONFIG_KEY
@@ -169,23 +170,11 @@ def _owned_fields(owned: OwnedFields) -> Iterator[NodeField]:
             yield field
 
 
-class Volume(views.View, frozen=True, kw_only=True):
-    name: str
-    empty_dir: dict[str, Any] | None = None
-
-
 class PodClaim(views.View, frozen=True, kw_only=True):
     """A resource claim of a pod: by name, or made from a template."""
 
     name: str
     resource_claim_name: str | None = None
-
-
-class Toleration(views.View, frozen=True, kw_only=True):
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
 
 
 class PodSpec(views.PodSpec, frozen=True, kw_only=True):

@@ -13,12 +13,13 @@ from libs.ctl.observe.courses import operator_course, sluice_course
 from libs.ctl.observe.driver_pods import DriverPod
 from libs.ctl.observe.explain import NEXT_PASS, explain
 from libs.ctl.observe.fleet import Limits, Operator, OperatorFleet, OperatorNode, OperatorPool
-from libs.ctl.observe.objects import Container, Pod, PodDeletion, PodSpec, Toleration
+from libs.ctl.observe.objects import Container, Pod, PodDeletion, PodSpec
 from libs.ctl.observe.placement import Host, hosts_of, without_place
 from libs.ctl.observe.plan import StateEvent, plan_of, with_limits, with_policy
 from libs.ctl.observe.pods import evicted_pods
 from libs.ctl.observe.traps import traps_of
 from libs.kube import views
+from libs.kube.views.placing import Toleration
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.policy.kinds.upgrade_policy import PodDeletion as WantedDeletion
 
