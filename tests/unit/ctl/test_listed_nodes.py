@@ -4,10 +4,7 @@ import msgspec
 import pytest
 
 from libs.contracts import node
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    LEASE_CLAIM_ANNOTATION,
     RECORD_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
@@ -19,6 +16,7 @@ from libs.ctl.follow.objects import FollowedObject
 from libs.ctl.listed_nodes import ListedNode, known_metadata
 from libs.fleet.node import VERSION_LABEL, fleet_node
 from libs.kube import views
+from tests.builders.fleet import written
 
 RECORD = NodeRecord(node_uid="u", epoch=1, token=2, pool="gpus", since=5.0, attempt=3, cause="x")
 HELD = NodeLease(node_uid="u", owner=LeaseOwner.HUMAN, token=2, since=4.0, who="ann")
@@ -29,9 +27,9 @@ LABELS = {STATE_LABEL: "drain-required", SKIP_LABEL: "true", VERSION_LABEL: "580
     ("labels", "annotations"),
     [
         ({}, {}),
-        (LABELS, {RECORD_ANNOTATION: encode(RECORD).decode()}),
-        ({STATE_LABEL: "x"}, {LEASE_ANNOTATION: encode(HELD).decode()}),
-        ({}, {RECORD_ANNOTATION: "{", LEASE_CLAIM_ANNOTATION: encode(HELD).decode()}),
+        (LABELS, written(RECORD)),
+        ({STATE_LABEL: "x"}, written(None, HELD)),
+        ({}, {RECORD_ANNOTATION: "{", **written(claim=HELD)}),
     ],
 )
 def test_a_listed_node_has_the_row_of_the_whole_node(
