@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import Event, StepEvent, WaitEvent
@@ -54,11 +55,13 @@ def test_texts_of_nodes_lose_what_is_not_printable() -> None:
     assert hostile.note == "earlier attempt: a\ufffdb\ufffdc"
     assert hostile.state == "x\ufffd"
     wait = WaitReason(code=WaitCode.HALTED, detail="it\x07", since=T0, who="a person\x1b")
-    assert model.clean_wait(wait).who == "a person\ufffd"
-    assert row(wait=wait).wait == model.clean_wait(wait)
+    assert model.clean(wait).who == "a person\ufffd"
+    unheard = replace(wait, code=WaitCode("new\x1b"))
+    assert model.clean(unheard).code == WaitCode("new\ufffd")
+    assert row(wait=wait).wait == model.clean(wait)
     event = EventLine(at=T0, writer="driver", node="n1\x07", kind="facts", message="\u2028")
-    assert model.clean_event(event).node == "n1\ufffd"
-    assert model.clean_event(event).message == "\ufffd"
+    assert model.clean(event).node == "n1\ufffd"
+    assert model.clean(event).message == "\ufffd"
 
 
 def test_a_note_says_in_a_few_words_what_is_special_about_a_node() -> None:
