@@ -177,7 +177,7 @@ def doing_of(node: FleetNode, wait: WaitReason | None = None) -> Doing:
 
 def fleet_node(metadata: views.Metadata, *, cordoned: bool = False) -> FleetNode:
     """Return a node by its labels and its record."""
-    record, labels = record_of(metadata), metadata.labels
+    record, labels, in_flight = record_of(metadata), metadata.labels, is_in_flight(metadata)
     return FleetNode(
         name=metadata.name,
         pool=record.pool if record else "",
@@ -187,11 +187,10 @@ def fleet_node(metadata: views.Metadata, *, cordoned: bool = False) -> FleetNode
         since=record.since or None if record else None,
         target=record.target if record else "",
         attempt=record.attempt if record else 0,
-        in_flight=is_in_flight(metadata),
+        in_flight=in_flight,
         held=held_of(metadata),
         cordoned=cordoned,
-        was_cordoned=is_in_flight(metadata)
-        and INITIALLY_CORDONED_ANNOTATION in metadata.annotations,
+        was_cordoned=in_flight and INITIALLY_CORDONED_ANNOTATION in metadata.annotations,
         mig=labels.get(MIG_STATE_LABEL, ""),
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
