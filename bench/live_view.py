@@ -22,7 +22,8 @@ from libs.contracts import subjects
 from libs.contracts.events import Event, WaitEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, STATE_LABEL, NodeRecord, WaitCode
+from libs.contracts.node import RECORD_ANNOTATION, STATE_LABEL, NodeRecord
+from libs.contracts.waits import WaitCode
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import NODES

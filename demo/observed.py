@@ -15,8 +15,9 @@ from demo.fleet import Fleet
 from demo.objects import DRIVERS, PODS, DriverSpec, WatchedPod
 from demo.paths import NAMESPACE
 from libs.contracts.events import Event
-from libs.contracts.node import DRIVER_LABEL, WaitCode
+from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.rollout import RolloutSpec, RolloutStatus
+from libs.contracts.waits import WaitCode
 from libs.ctl.cordons import SLUICE, cordoned_by
 from libs.ctl.observe.objects import DAEMON_SETS
 from libs.ctl.versions import version_in_image, versions_of

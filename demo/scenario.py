@@ -33,8 +33,9 @@ from demo.actions import (
 from demo.fleet import SERVING, Fleet, FleetPool
 from demo.observed import Observed, SeenPool
 from demo.world import TOLD_JOB
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import RolloutPhase
+from libs.contracts.waits import WaitCode
 
 OLD, NEW, NEXT = "570.86.15", "580.95.05", "590.48.01"
 CHAT, SEARCH = "chat", "search"

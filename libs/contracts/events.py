@@ -3,9 +3,9 @@
 import msgspec
 
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
-from libs.contracts.node import WaitCode
 from libs.contracts.numbers import Count, Epoch, Op, Token
 from libs.contracts.queries import PlanLimits
+from libs.contracts.waits import WaitCode
 
 
 class EventKind(OpenEnum):

@@ -1,4 +1,4 @@
-"""Labels and annotations of Nodes: keys, upgrade states, lease, record; and why a node waits.
+"""Labels and annotations of Nodes: keys, upgrade states, lease and record.
 
 They change together with the cordon, in one apply (docs/states.md). Keys under nvidia.com are those
 of the NVIDIA GPU Operator, which existing tools select by.
@@ -38,6 +38,19 @@ MIG_CONFIG_LABEL = "nvidia.com/mig.config"
 PLUGIN_CONFIG_LABEL = "nvidia.com/device-plugin.config"
 MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 INITIALLY_CORDONED_ANNOTATION = "nvidia.com/gpu-driver-upgrade.node-initial-state.unschedulable"
+READ_ANNOTATIONS = frozenset(
+    {
+        LEASE_ANNOTATION,
+        LEASE_CLAIM_ANNOTATION,
+        RECORD_ANNOTATION,
+        REQUEST_ANNOTATION,
+        REQUESTED_ANNOTATION,
+        SAFE_LOAD_ANNOTATION,
+        INITIALLY_CORDONED_ANNOTATION,
+        VALIDATION_POD_ANNOTATION,
+    }
+)
+"""Those that the scheduler keeps of a Node: it does not see a change of any other."""
 
 
 class UpgradeState(StrEnum):
@@ -116,10 +129,6 @@ REQUESTED_BY, ADOPTED, LABEL_EDITED_BY = "requested by ", "adopted ", "driver la
 """Begin the causes that say why an attempt was started."""
 ITS_LOG, WHOLE_LOG = "its log", "all of it"
 """Precede the command for a log, at the end of how a container ended."""
-ITSELF = "itself"
-"""What ends a wait that no person has to end."""
-BY_RETRY = "by a retry"
-"""How a wait says that people end it."""
 
 
 @lru_cache(maxsize=4096)
@@ -127,11 +136,6 @@ def is_vendor_label(key: str) -> bool:
     """Return whether the key of a label has a domain, and none that is reserved."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and not f".{domain}".endswith(tuple(f".{each}" for each in RESERVED_DOMAINS))
-
-
-def ends_by_itself(who: str) -> bool:
-    """Report whether no person has to end a wait, by the text of what can end it."""
-    return who.startswith(ITSELF)
 
 
 def user_of(program: str) -> str:
@@ -243,50 +247,3 @@ def validation_pod_of(annotations: Mapping[str, str]) -> ValidationPod | None:
         return decode(ValidationPod, text.encode()) if text else None
     except MalformedMessage:
         return None
-
-
-WAITS_REASON = "GPUDriverUpgradeWaits"
-"""The reason of Kubernetes Events about waits, whose messages begin with the code of the wait."""
-
-
-class WaitCode(OpenEnum):
-    """Why a node is not in its wanted state; docs/states.md says who can end each wait."""
-
-    # before the node is changed
-    BUDGET = "budget"
-    PROOF = "proof"
-    HALTED = "halted"
-    PAUSED = "paused"
-    FROZEN = "frozen"
-    SKIPPED = "skipped"
-    GPU_FAILED = "gpu-failed"
-    BACK_OFF = "back-off"
-    PREFLIGHT = "preflight"
-    AGENT_SILENT = "agent-silent"
-    NOT_READY = "not-ready"
-    TARGET_UNSETTLED = "target-unsettled"
-    TARGET_MISSING = "target-missing"
-    # during the upgrade
-    JOBS = "jobs"
-    EVICTION = "eviction"
-    PDB = "pdb"
-    OPERANDS = "operands"
-    QUIESCE = "quiesce"
-    OLD_DRIVER = "old-driver"
-    UNLOAD = "unload"
-    GATE = "gate"
-    DRIVER_START = "driver-start"
-    VALIDATION = "validation"
-    MIG = "mig"
-    REBOOT = "reboot"
-    # a person has to act
-    FAILED = "failed"
-    LABEL_EDITED = "label-edited"
-    RECORD_LOST = "record-lost"
-    DRIVER_RESTARTING = "driver-restarting"
-    FOREIGN_OPERATOR = "foreign-operator"
-    POLICY_GONE = "policy-gone"
-    # the scheduler cannot read or write
-    STALE = "stale"
-    BUS = "bus"
-    REFUSED = "refused"

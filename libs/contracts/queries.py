@@ -5,9 +5,9 @@ from enum import StrEnum
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.journal import Entry
 from libs.contracts.message import Data, Message, OpenEnum
-from libs.contracts.node import WaitCode
 from libs.contracts.numbers import Count, Epoch, Integer
 from libs.contracts.rollout import Counts
+from libs.contracts.waits import WaitCode
 
 
 class QueryVerb(StrEnum):

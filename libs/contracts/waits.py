@@ -1,4 +1,4 @@
-"""The waits of nodes: what all with one code have in common, and who can end them. Pure.
+"""Why nodes wait: the codes, what all waits with one code have in common, and who can end them.
 
 docs/states.md#waits says what each code means. The command and the scheduler's Events tell waits in
 these words, so they stand below the engine, which the command does without.
@@ -7,9 +7,60 @@ these words, so they stand below the engine, which the command does without.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from libs.contracts.node import BY_RETRY, ITSELF, WaitCode, ends_by_itself
+from libs.contracts.message import OpenEnum
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 
+WAITS_REASON = "GPUDriverUpgradeWaits"
+"""The reason of Kubernetes Events about waits, whose messages begin with the code of the wait."""
+
+
+class WaitCode(OpenEnum):
+    """Why a node is not in its wanted state; docs/states.md says who can end each wait."""
+
+    # before the node is changed
+    BUDGET = "budget"
+    PROOF = "proof"
+    HALTED = "halted"
+    PAUSED = "paused"
+    FROZEN = "frozen"
+    SKIPPED = "skipped"
+    GPU_FAILED = "gpu-failed"
+    BACK_OFF = "back-off"
+    PREFLIGHT = "preflight"
+    AGENT_SILENT = "agent-silent"
+    NOT_READY = "not-ready"
+    TARGET_UNSETTLED = "target-unsettled"
+    TARGET_MISSING = "target-missing"
+    # during the upgrade
+    JOBS = "jobs"
+    EVICTION = "eviction"
+    PDB = "pdb"
+    OPERANDS = "operands"
+    QUIESCE = "quiesce"
+    OLD_DRIVER = "old-driver"
+    UNLOAD = "unload"
+    GATE = "gate"
+    DRIVER_START = "driver-start"
+    VALIDATION = "validation"
+    MIG = "mig"
+    REBOOT = "reboot"
+    # a person has to act
+    FAILED = "failed"
+    LABEL_EDITED = "label-edited"
+    RECORD_LOST = "record-lost"
+    DRIVER_RESTARTING = "driver-restarting"
+    FOREIGN_OPERATOR = "foreign-operator"
+    POLICY_GONE = "policy-gone"
+    # the scheduler cannot read or write
+    STALE = "stale"
+    BUS = "bus"
+    REFUSED = "refused"
+
+
+ITSELF = "itself"
+"""What ends a wait that no person has to end."""
+BY_RETRY = "by a retry"
+"""How a wait says that people end it."""
 _IF_IT_LASTS: Final = f"{ITSELF}; if it lasts, "
 """Precedes the people who can end a wait that usually ends by itself: before it has lasted, nobody
 has to look at it."""
@@ -42,6 +93,10 @@ class WaitFacts(NamedTuple):
     """It concerns the node alone: the rollout of the other nodes completes without it."""
     awaited: bool = False
     """The code names what the node waits for; the others say how it is."""
+    of_others: bool = False
+    """It lasts until jobs, pods or disruption budgets of others let the node go on."""
+    timed: bool = False
+    """Its time is known, and it ends although no node is in flight."""
 
 
 WAITS: Final[Mapping[WaitCode, WaitFacts]] = {
@@ -66,7 +121,7 @@ WAITS: Final[Mapping[WaitCode, WaitFacts]] = {
         " cure, an administrator, by the annotation nvidia.com/gpu-driver-upgrade-requested=true",
         of_node=True,
     ),
-    WaitCode.BACK_OFF: WaitFacts(f"{ITSELF}; {_BY_ANOTHER_DRIVER}", awaited=True),
+    WaitCode.BACK_OFF: WaitFacts(f"{ITSELF}; {_BY_ANOTHER_DRIVER}", awaited=True, timed=True),
     WaitCode.PREFLIGHT: WaitFacts(
         "an administrator, by removing the cause, or by the request without-preflight",
         of_node=True,
@@ -83,10 +138,12 @@ WAITS: Final[Mapping[WaitCode, WaitFacts]] = {
     WaitCode.TARGET_MISSING: WaitFacts(
         "the author of the policy, or of the driver artefacts", of_node=True
     ),
-    WaitCode.JOBS: WaitFacts("the owners of the jobs", awaited=True),
-    WaitCode.EVICTION: WaitFacts(f"{_IF_IT_LASTS}{POD_OWNERS}", awaited=True),
-    WaitCode.PDB: WaitFacts("the owner of the disruption budget", awaited=True),
-    WaitCode.OPERANDS: WaitFacts(f"{_IF_IT_LASTS}an administrator of these operands", awaited=True),
+    WaitCode.JOBS: WaitFacts("the owners of the jobs", awaited=True, of_others=True),
+    WaitCode.EVICTION: WaitFacts(f"{_IF_IT_LASTS}{POD_OWNERS}", awaited=True, of_others=True),
+    WaitCode.PDB: WaitFacts("the owner of the disruption budget", awaited=True, of_others=True),
+    WaitCode.OPERANDS: WaitFacts(
+        f"{_IF_IT_LASTS}an administrator of these operands", awaited=True, of_others=True
+    ),
     WaitCode.QUIESCE: WaitFacts(ITSELF, awaited=True),
     WaitCode.OLD_DRIVER: WaitFacts(
         f"{_IF_IT_LASTS}the owner of a finalizer on the pod, or the administrator of the kubelet",
@@ -114,7 +171,7 @@ WAITS: Final[Mapping[WaitCode, WaitFacts]] = {
         "an administrator, by the request adopt or forget", of_node=True
     ),
     WaitCode.DRIVER_RESTARTING: WaitFacts(
-        "an administrator, by removing the cause and then by a retry", of_node=True
+        "an administrator, by removing the cause and then by a retry", of_node=True, timed=True
     ),
     WaitCode.FOREIGN_OPERATOR: WaitFacts(
         "an administrator, by removing one of the two operators", of_pool=True
@@ -133,6 +190,13 @@ RESOLVED_BY: Final = {code: facts.who for code, facts in WAITS.items()}
 WAITS_OF_POOLS: Final = frozenset(code for code, facts in WAITS.items() if facts.of_pool)
 WAITS_OF_NODES: Final = frozenset(code for code, facts in WAITS.items() if facts.of_node)
 AWAITED: Final = frozenset(code for code, facts in WAITS.items() if facts.awaited)
+WAITS_FOR_OTHERS: Final = frozenset(code for code, facts in WAITS.items() if facts.of_others)
+TIMED_WAITS: Final = frozenset(code for code, facts in WAITS.items() if facts.timed)
+
+
+def ends_by_itself(who: str) -> bool:
+    """Report whether no person has to end a wait, by the text of what can end it."""
+    return who.startswith(ITSELF)
 
 
 def is_for_people(code: WaitCode, who: str) -> bool:

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanLimits
+from libs.contracts.waits import WaitCode
 
 LEAST_JUDGED: Final = 10.0
 """Seconds; of a shorter plan, a second more or less is too large a share."""

@@ -1,59 +1,55 @@
-"""Nodes of a list: of thousands, only what Sluice writes on them is decoded."""
+"""Nodes of a list: of thousands, only what a `FleetNode` is read from is decoded."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.node import (
-    INITIALLY_CORDONED_ANNOTATION,
-    LEASE_ANNOTATION,
-    LEASE_CLAIM_ANNOTATION,
-    MIG_STATE_LABEL,
-    RECORD_ANNOTATION,
-    SKIP_LABEL,
-    STATE_LABEL,
-    UpgradeState,
-)
-from libs.fleet.node import VERSION_LABEL
+from libs.contracts.node import STATE_LABEL, UpgradeState
+from libs.fleet.node import ANNOTATIONS, LABELS
 from libs.kube import views
 from libs.kube.resources import Resource
 
 
-class _Labels(views.View, frozen=True, kw_only=True, omit_defaults=True):
-    state: str = msgspec.field(name=STATE_LABEL, default="")
-    skip: str = msgspec.field(name=SKIP_LABEL, default="")
-    version: str = msgspec.field(name=VERSION_LABEL, default="")
-    mig: str = msgspec.field(name=MIG_STATE_LABEL, default="")
+def _texts_of(keys: Iterable[str]) -> type[msgspec.Struct]:
+    """Return a struct with a text for each of these keys: others are passed over undecoded."""
+    fields = {f"text_{number}": key for number, key in enumerate(keys)}
+    return msgspec.defstruct(
+        "Texts",
+        [(name, str, "") for name in fields],
+        rename=fields,
+        frozen=True,
+        omit_defaults=True,
+    )
 
 
-class _Annotations(views.View, frozen=True, kw_only=True, omit_defaults=True):
-    record: str = msgspec.field(name=RECORD_ANNOTATION, default="")
-    lease: str = msgspec.field(name=LEASE_ANNOTATION, default="")
-    claim: str = msgspec.field(name=LEASE_CLAIM_ANNOTATION, default="")
-    initially_cordoned: str = msgspec.field(name=INITIALLY_CORDONED_ANNOTATION, default="")
+_Labels: Final = _texts_of(LABELS)
+_Annotations: Final = _texts_of(ANNOTATIONS)
+_Metadata: Final = msgspec.defstruct(
+    "Metadata",
+    [
+        ("name", str),
+        ("uid", str, ""),
+        ("labels", _Labels, _Labels()),
+        ("annotations", _Annotations, _Annotations()),
+    ],
+    frozen=True,
+)
+ListedNode: Final[type[Any]] = msgspec.defstruct(
+    "ListedNode", [("metadata", _Metadata)], frozen=True
+)
+"""A Node without its other labels and annotations, and without managed fields."""
 
 
-class _Metadata(views.View, frozen=True, kw_only=True):
-    name: str
-    uid: str = ""
-    labels: _Labels = _Labels()
-    annotations: _Annotations = _Annotations()
-
-
-class ListedNode(views.View, frozen=True, kw_only=True):
-    """A Node without its other labels and annotations, and without managed fields."""
-
-    metadata: _Metadata
-
-    def known_metadata(self) -> views.Metadata:
-        """Return what is known of it as metadata of a Node."""
-        found = self.metadata
-        return views.Metadata(
-            name=found.name,
-            uid=found.uid,
-            labels=msgspec.to_builtins(found.labels),
-            annotations=msgspec.to_builtins(found.annotations),
-        )
+def known_metadata(node: Any) -> views.Metadata:
+    """Return what is known of a `ListedNode` as metadata of a Node."""
+    found = node.metadata
+    return views.Metadata(
+        name=found.name,
+        uid=found.uid,
+        labels=msgspec.to_builtins(found.labels),
+        annotations=msgspec.to_builtins(found.annotations),
+    )
 
 
 NOT_DONE: Final = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"

@@ -5,9 +5,10 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, WAITS_REASON, WaitCode
+from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, release_command
+from libs.contracts.waits import WAITS_REASON, WaitCode
 from libs.ctl.answers import NodeAnswer, NodeFact
 from libs.ctl.cordons import cordoned_by, skipped_by
 from libs.ctl.failures import ExitCode, Failure

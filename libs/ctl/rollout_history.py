@@ -16,9 +16,10 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
 from libs.contracts.queries import PlanLimits
 from libs.contracts.rollout import RolloutPhase
+from libs.contracts.waits import WaitCode
 from libs.ctl.comparison import ComparedNode, Comparison
 from libs.rollout.plan_time import PlanTime, first_start, plan_time
 

@@ -12,7 +12,10 @@ from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
     ITS_LOG,
     LABEL_EDITED_BY,
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
     MIG_STATE_LABEL,
+    RECORD_ANNOTATION,
     REQUESTED_BY,
     SKIP_LABEL,
     STATE_LABEL,
@@ -21,17 +24,25 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
-    WaitCode,
     without_details,
 )
 from libs.contracts.queries import HeldNode, WaitReason
 from libs.contracts.rollout import RolloutStatus
+from libs.contracts.waits import WaitCode
 from libs.fleet.records import held_of, is_in_flight, record_of
 from libs.kube import views
 
 GPU_LABEL: Final = "nvidia.com/gpu.present"
 """Discovery writes it, as `true`, on each node that has a GPU."""
 VERSION_LABEL: Final = "nvidia.com/cuda.driver-version.full"
+LABELS: Final = (STATE_LABEL, SKIP_LABEL, VERSION_LABEL, MIG_STATE_LABEL)
+ANNOTATIONS: Final = (
+    RECORD_ANNOTATION,
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
+    INITIALLY_CORDONED_ANNOTATION,
+)
+"""What a `FleetNode` is read from. Of the others of thousands of Nodes nothing is kept."""
 _STARTED_BY = (REQUESTED_BY, ADOPTED, LABEL_EDITED_BY)
 _NOT_STARTED = "driver-start: the driver container restarted "
 """Begins the cause of a failure after the old driver was unloaded."""
@@ -166,7 +177,7 @@ def doing_of(node: FleetNode, wait: WaitReason | None = None) -> Doing:
 
 def fleet_node(metadata: views.Metadata, *, cordoned: bool = False) -> FleetNode:
     """Return a node by its labels and its record."""
-    record, labels = record_of(metadata), metadata.labels
+    record, labels, in_flight = record_of(metadata), metadata.labels, is_in_flight(metadata)
     return FleetNode(
         name=metadata.name,
         pool=record.pool if record else "",
@@ -176,11 +187,10 @@ def fleet_node(metadata: views.Metadata, *, cordoned: bool = False) -> FleetNode
         since=record.since or None if record else None,
         target=record.target if record else "",
         attempt=record.attempt if record else 0,
-        in_flight=is_in_flight(metadata),
+        in_flight=in_flight,
         held=held_of(metadata),
         cordoned=cordoned,
-        was_cordoned=is_in_flight(metadata)
-        and INITIALLY_CORDONED_ANNOTATION in metadata.annotations,
+        was_cordoned=in_flight and INITIALLY_CORDONED_ANNOTATION in metadata.annotations,
         mig=labels.get(MIG_STATE_LABEL, ""),
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
@@ -223,6 +233,13 @@ def cause_text(node: FleetNode) -> str:
 def without_logs_command(text: str) -> str:
     """Return a text without the command that shows a driver's whole log, as a row has no room."""
     return _LOGS_COMMAND.sub("", text)
+
+
+def short_notes(node: FleetNode) -> tuple[str, ...]:
+    """Return what else is to be known of a node, in the words of status, why, watch and the page;
+    empty texts: nothing.
+    """
+    return (f"attempt {node.attempt}" if node.attempt > 1 else "",)
 
 
 def with_wanted(node: FleetNode, status: RolloutStatus) -> FleetNode:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from libs.contracts.events import Event
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import HeldNode, NodeWait, StatusAnswer
+from libs.contracts.waits import WaitCode
 from libs.fleet.names import name_versions, natural_order
 from libs.fleet.node import FleetNode, without_logs_command
 from libs.fleet.pools import Pool

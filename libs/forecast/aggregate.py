@@ -11,9 +11,8 @@ from statistics import mean, stdev
 
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import CapacityPoint
-from libs.contracts.waits import WAITS_OF_NODES
+from libs.contracts.waits import WAITS_OF_NODES, WaitCode
 from libs.forecast.forecast import ProofForecast
 from libs.forecast.play_result import NodeResult, PlayResult, ProofDelay
 from libs.rollout.decision import Wait

@@ -7,8 +7,8 @@ from math import ceil, inf
 from msgspec.structs import replace
 
 from libs.contracts.lengths import JobLengths
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.contracts.waits import WaitCode
 from libs.contracts.words import format_duration
 from libs.forecast import aggregate
 from libs.forecast.aggregate import node_results, percentiles_of, upper_median

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.rollout import TargetRecord
+from libs.contracts.waits import WaitCode
 from libs.contracts.words import first_few, plural
 from libs.policy.shapes import IntOrString
 from libs.rollout.decision import Wait

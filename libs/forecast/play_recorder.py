@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import TIMED_WAITS
 from libs.forecast.planned_waits import PlayEnd, planned_wait, versions_of
 from libs.forecast.play_result import CapacityTracker, NodeResult, PlayResult, ProofTracker
 from libs.rollout.decide import DecisionDelta
@@ -16,9 +17,6 @@ IDLE_SECONDS = 300.0
 """Seconds without a node in flight after which none will start: preflights repeat each minute."""
 GIVE_UP_SECONDS = 7 * 24 * 3600.0
 """Seconds without progress after which the play ends."""
-
-_BY_TIME = frozenset({WaitCode.BACK_OFF, WaitCode.DRIVER_RESTARTING})
-"""Waits that end by themselves although no node is in flight."""
 
 
 class PlayRecorder:
@@ -105,7 +103,7 @@ class PlayRecorder:
             return True
         if self._in_flight or elapsed - self._idle_since < IDLE_SECONDS:
             return False
-        timed = any(name in waits and waits[name].code in _BY_TIME for name in self._open)
+        timed = any(name in waits and waits[name].code in TIMED_WAITS for name in self._open)
         if timed:
             self._idle_since = elapsed
         return not timed

@@ -6,16 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
 from libs.contracts.queries import CapacityPoint
 from libs.contracts.rollout import RolloutStatus, TargetRecord
+from libs.contracts.waits import WAITS_FOR_OTHERS
 from libs.rollout.decision import Wait
 from libs.rollout.pool import contribution
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-
-WAITS_FOR_OTHERS = frozenset({WaitCode.JOBS, WaitCode.EVICTION, WaitCode.PDB, WaitCode.OPERANDS})
-"""Waits for jobs, pods or disruption budgets of others."""
 
 
 class NodeResult(msgspec.Struct, kw_only=True):

@@ -2,10 +2,9 @@
 
 from math import inf
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlanStopKind, WaitReason
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
-from libs.contracts.waits import people_of
+from libs.contracts.waits import WaitCode, people_of
 from libs.contracts.words import first_few, format_duration, plural
 from libs.forecast.crashes import crash_remarks
 from libs.forecast.forecast import Forecast

@@ -1,7 +1,7 @@
 """The step of a node without an upgrade lease: one function for each state that it rests in."""
 
-from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode, without_details
-from libs.contracts.waits import FAILED_AND_HALTED, FAILED_AND_RELEASED
+from libs.contracts.node import NodeRecord, Operation, UpgradeState, without_details
+from libs.contracts.waits import FAILED_AND_HALTED, FAILED_AND_RELEASED, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.cordons import cordon_at_release
 from libs.rollout.decision import NodeOutcome, Step, Wait

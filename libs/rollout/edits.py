@@ -18,8 +18,8 @@ from libs.contracts.node import (
     STATE_LABEL,
     NodeRecord,
     UpgradeState,
-    WaitCode,
 )
+from libs.contracts.waits import WaitCode
 from libs.rollout.at_rest import is_unwanted
 from libs.rollout.cordons import needs_cordon
 from libs.rollout.decision import Notice, Step, Wait

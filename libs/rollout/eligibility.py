@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.identities import Writer
-from libs.contracts.node import NodeRecord, Operation, WaitCode
-from libs.contracts.waits import AGENT_LATE
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import AGENT_LATE, WaitCode
 from libs.policy.kinds.strategy import CordonedNodes
 from libs.policy.wanted import InstallMethod
 from libs.rollout.cordons import has_adopted_cordon, is_only_our_cordon
@@ -34,7 +34,7 @@ from libs.rollout.preflight_check import (
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build
-from libs.rollout.wait_reasons import unheard_wait, wait
+from libs.rollout.wait_reasons import agent_wait, wait
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
 _UPGRADE = Operation.UPGRADE
@@ -223,21 +223,8 @@ def _not_ready_wait(case: NodeCase) -> Wait | None:
 
 
 def _agent_wait(case: NodeCase, operation: Operation, *, checked: bool) -> Wait | None:
-    """Return the wait for a required agent that is missing, silent or too old."""
-    bus_down = case.now.visibility.bus_down_since
-    if bus_down is not None:
-        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", case.now)
-    for name, kinds in _required_components(
-        operation, on_host=case.pool.method is _HOST, checked=checked
-    ):
-        component = case.node.components.get(name)
-        if component is None or component.last_beat is None or component.is_silent(case.now.at):
-            return unheard_wait(name, component, case.now)
-        if not component.capabilities.issuperset(kinds):
-            lacking = ", ".join(kind for kind in kinds if kind not in component.capabilities)
-            detail = f"the {name} agent does not support {lacking}: upgrade the agent"
-            return wait(WaitCode.AGENT_SILENT, detail, case.now)
-    return None
+    required = _required_components(operation, on_host=case.pool.method is _HOST, checked=checked)
+    return agent_wait(case.node, required, case.now)
 
 
 @lru_cache

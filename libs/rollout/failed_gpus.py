@@ -4,7 +4,7 @@ docs/states.md#failed-gpus
 """
 
 from libs.contracts.gpus import GpuIdentity
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.node_case import NodeCase
 from libs.rollout.views.machine import FailedGpu

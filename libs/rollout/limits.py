@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView

@@ -15,9 +15,9 @@ from libs.contracts.node import (
     NodeRecord,
     NodeRequest,
     UpgradeState,
-    WaitCode,
     user_of,
 )
+from libs.contracts.waits import WaitCode
 from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Step, Wait
 from libs.rollout.idle_slots import withdraw_commands

@@ -5,15 +5,15 @@ docs/states.md#mig
 
 from libs.contracts.commands import CommandKind
 from libs.contracts.identities import Writer
-from libs.contracts.node import MigState, NodeRecord, Operation, WaitCode
-from libs.contracts.waits import AGENT_LATE
+from libs.contracts.node import MigState, NodeRecord, Operation
+from libs.contracts.waits import AGENT_LATE, WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.node_case import NodeCase
 from libs.rollout.node_writes import NodeChange, write_step
 from libs.rollout.preflight_check import unevictable_wait
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.wait_reasons import unheard_wait, wait
+from libs.rollout.wait_reasons import agent_wait, wait
 
 _OF_LABEL = "an administrator, by another value of the label nvidia.com/mig.config"
 
@@ -116,19 +116,10 @@ def _obstacle(case: NodeCase, record: NodeRecord) -> Wait | None:
         return wait(WaitCode.BACK_OFF, reason, case.now, record.back_off_until)
     if not case.node.ready:
         return wait(WaitCode.NOT_READY, "the Node is not Ready", case.now)
-    if case.now.visibility.bus_down_since is not None:
-        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", case.now)
-    for name, kind in _REQUIRED:
-        component = case.node.components.get(name)
-        if component is None or component.last_beat is None or component.is_silent(case.now.at):
-            return unheard_wait(name, component, case.now)
-        if kind not in component.capabilities:
-            detail = f"the {name} agent does not support {kind}: upgrade the agent"
-            return wait(WaitCode.AGENT_SILENT, detail, case.now)
-    return unevictable_wait(case)
+    return agent_wait(case.node, _REQUIRED, case.now) or unevictable_wait(case)
 
 
 _REQUIRED = (
-    (Writer.DRIVER.value, CommandKind.MIG.value),
-    (Writer.VALIDATOR.value, CommandKind.VALIDATE.value),
+    (Writer.DRIVER.value, (CommandKind.MIG.value,)),
+    (Writer.VALIDATOR.value, (CommandKind.VALIDATE.value,)),
 )

@@ -6,9 +6,9 @@ docs/states.md#harm
 import msgspec
 
 from libs.contracts.facts import Gate
-from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.node import NodeRecord
 from libs.contracts.reports import Evidence
-from libs.contracts.waits import DRIVER_SERVICE_LATE
+from libs.contracts.waits import DRIVER_SERVICE_LATE, WaitCode
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait

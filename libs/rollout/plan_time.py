@@ -7,8 +7,8 @@ node to the end of its last one, whenever that start is.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlannedNode, PlanStop, PlanStopKind
+from libs.contracts.waits import WaitCode
 from libs.contracts.words import format_duration, plural
 
 ASSUMED_JOB: Final = "assumed to go on for"

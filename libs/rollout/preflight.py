@@ -16,9 +16,8 @@ from typing import Final
 import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
-from libs.contracts.node import ITSELF, WaitCode
 from libs.contracts.reports import NO_ACTION_NEEDED, Finding
-from libs.contracts.waits import RESOLVED_BY
+from libs.contracts.waits import ITSELF, RESOLVED_BY, WaitCode
 from libs.rollout.decision import AskPreflight, Candidate, Wait
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView

@@ -4,7 +4,8 @@ A GPU pod that may not be evicted is known without a check.
 """
 
 from libs.contracts.commands import PreflightCheck
-from libs.contracts.node import NodeRequest, Operation, WaitCode
+from libs.contracts.node import NodeRequest, Operation
+from libs.contracts.waits import WaitCode
 from libs.contracts.words import first_few
 from libs.rollout.decision import Wait
 from libs.rollout.node_case import NodeCase

@@ -6,8 +6,8 @@ what is proven, so the driver comes back by itself and is then validated again, 
 
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, WaitCode
-from libs.contracts.waits import AGENT_LATE, DRIVER_ADMINISTRATOR, GATE_BLOCKED
+from libs.contracts.node import NodeRecord
+from libs.contracts.waits import AGENT_LATE, DRIVER_ADMINISTRATOR, GATE_BLOCKED, WaitCode
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Wait

@@ -7,7 +7,8 @@ the pool does not allow now.
 from enum import StrEnum
 from typing import NamedTuple
 
-from libs.contracts.node import ITSELF, Operation, UpgradeState, WaitCode
+from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.edits import handle_edits

@@ -1,13 +1,14 @@
 """Builders of waits, of the engine's data."""
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from libs.contracts.node import WaitCode
 from libs.contracts.reports import BEAT_PERIOD
-from libs.contracts.waits import AGENT_LATE, RESOLVED_BY
+from libs.contracts.waits import AGENT_LATE, RESOLVED_BY, WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import Component
+from libs.rollout.views.node import NodeView
 
 
 def wait(
@@ -18,7 +19,27 @@ def wait(
     return Wait(code=code, detail=detail, since=now.at, until=until, who=resolver)
 
 
-def unheard_wait(name: str, component: Component | None, now: Instant) -> Wait:
+def agent_wait(
+    node: NodeView, required: Iterable[tuple[str, Sequence[str]]], now: Instant
+) -> Wait | None:
+    """Return the wait for a required agent that is missing, silent or too old; None: for none.
+
+    With the agents are the commands and checks that they must support.
+    """
+    if now.visibility.bus_down_since is not None:
+        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
+    for name, kinds in required:
+        component = node.components.get(name)
+        if component is None or component.last_beat is None or component.is_silent(now.at):
+            return _unheard_wait(name, component, now)
+        if not component.capabilities.issuperset(kinds):
+            lacking = ", ".join(kind for kind in kinds if kind not in component.capabilities)
+            detail = f"the {name} agent does not support {lacking}: upgrade the agent"
+            return wait(WaitCode.AGENT_SILENT, detail, now)
+    return None
+
+
+def _unheard_wait(name: str, component: Component | None, now: Instant) -> Wait:
     """Return the wait for an agent that has sent no heartbeat lately.
 
     A scheduler that has just started has heard no agent yet, and calls none silent at once.

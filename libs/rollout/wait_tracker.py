@@ -5,8 +5,7 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
-from libs.contracts.waits import is_for_people
+from libs.contracts.waits import WaitCode, is_for_people
 from libs.rollout.decision import Wait
 from libs.rollout.pool.queues import CandidateQueue
 

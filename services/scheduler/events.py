@@ -18,9 +18,9 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.node import MigState, NodeRecord, WaitCode
+from libs.contracts.node import MigState, NodeRecord
 from libs.contracts.queries import PlanAnswer
-from libs.contracts.waits import RESOLVED_BY, is_for_people
+from libs.contracts.waits import RESOLVED_BY, WaitCode, is_for_people
 from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import Notice, Step, Wait, WriteNode

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.rollout.decision import BudgetUsage
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from libs.contracts.numbers import parse_count
-from libs.kube.views import Taint
+from libs.kube.views.placing import Toleration
 from libs.policy.affinity import NodeAffinity, parse_affinity
-from services.scheduler.resources import NVIDIA, Node, Pod, Toleration
+from services.scheduler.resources import NVIDIA, Node, Pod
 
 _REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
 _ANY_NODE: Final = NodeAffinity()
@@ -128,19 +128,11 @@ def _permits(node: Node, pod: Displaced) -> bool:
         pod.selector.items() <= labels.items()
         and pod.affinity.permits(node.metadata.name, labels)
         and all(
-            any(_tolerates(each, taint) for each in pod.tolerations)
+            any(each.tolerates(taint) for each in pod.tolerations)
             for taint in node.spec.taints
             if taint.effect in _REPELS
         )
     )
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect not in ("", taint.effect):
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in ("", taint.key)
-    return (toleration.key, toleration.value) == (taint.key, taint.value)
 
 
 def _has(free: Mapping[str, int], devices: Mapping[str, int]) -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from libs.bus.queries import QueryHandlers
 from libs.contracts.lengths import JobLengths
-from libs.contracts.node import NodeLease, UpgradeState, WaitCode
+from libs.contracts.node import NodeLease, UpgradeState
 from libs.contracts.numbers import parse_count
 from libs.contracts.queries import (
     HeldNode,
@@ -27,6 +27,7 @@ from libs.contracts.queries import (
     WhyQuery,
 )
 from libs.contracts.reports import named_diagnoses
+from libs.contracts.waits import WaitCode
 from libs.contracts.words import excerpt
 from libs.kube.errors import KubeError
 from libs.policy.digest import target_digest

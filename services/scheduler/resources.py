@@ -28,26 +28,13 @@ from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, custom_resource, custom_resources
 from libs.kube.views import claims
 from libs.kube.views.lean import Unmanaged, keep_identity, keep_metadata
+from libs.kube.views.placing import Toleration, Volume
 from libs.policy import artefacts
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS, ROLLOUT
 from libs.policy.mig.config import CONFIG_KEY
 from libs.rollout.views.node import MalformedAnnotation, NodeField
 
 M = TypeVar("M", bound=Message)
-
-ANNOTATIONS: Final = frozenset(
-    {
-        keys.LEASE_ANNOTATION,
-        keys.LEASE_CLAIM_ANNOTATION,
-        keys.RECORD_ANNOTATION,
-        keys.REQUEST_ANNOTATION,
-        keys.REQUESTED_ANNOTATION,
-        keys.SAFE_LOAD_ANNOTATION,
-        keys.INITIALLY_CORDONED_ANNOTATION,
-        keys.VALIDATION_POD_ANNOTATION,
-    }
-)
-"""The annotations of a Node that are kept."""
 
 _MAX_AUTHOR: Final = 100
 """Characters of who wrote a field that are repeated."""
@@ -92,7 +79,7 @@ class Node(views.Object, frozen=True, kw_only=True):
             },
             capacity={GPU: status.capacity[GPU]} if GPU in status.capacity else {},
         )
-        keep_metadata(self, annotations=ANNOTATIONS)
+        keep_metadata(self, annotations=keys.READ_ANNOTATIONS)
         views.settle(self, status=reduced_status)
 
     @property
@@ -183,23 +170,11 @@ def _owned_fields(owned: OwnedFields) -> Iterator[NodeField]:
             yield field
 
 
-class Volume(views.View, frozen=True, kw_only=True):
-    name: str
-    empty_dir: dict[str, Any] | None = None
-
-
 class PodClaim(views.View, frozen=True, kw_only=True):
     """A resource claim of a pod: by name, or made from a template."""
 
     name: str
     resource_claim_name: str | None = None
-
-
-class Toleration(views.View, frozen=True, kw_only=True):
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
 
 
 class PodSpec(views.PodSpec, frozen=True, kw_only=True):

@@ -3,8 +3,8 @@
 from typing import Final
 
 from libs.contracts.events import RolloutEvent
-from libs.contracts.node import BY_RETRY
 from libs.contracts.rollout import BY_RELEASE, Brake, RolloutPhase
+from libs.contracts.waits import BY_RETRY
 from libs.contracts.words import plural
 from libs.kube.authors import Author
 from libs.rollout.pool.conditions import proof_text

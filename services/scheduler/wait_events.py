@@ -20,8 +20,13 @@ from libs.contracts import subjects
 from libs.contracts.events import Event, EventKind, WaitEvent
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage, decode
-from libs.contracts.node import WAITS_REASON, WaitCode
-from libs.contracts.waits import WAITS_OF_POOLS, is_for_people, resolver_if_it_lasts
+from libs.contracts.waits import (
+    WAITS_OF_POOLS,
+    WAITS_REASON,
+    WaitCode,
+    is_for_people,
+    resolver_if_it_lasts,
+)
 from libs.kube.events import EventRecorder, InvolvedObject
 from libs.rollout.decision import Wait
 from libs.rollout.wait_tracker import WakeQueue

@@ -9,7 +9,7 @@ import pytest
 
 from libs.contracts import message, queries, telemetry
 from libs.contracts.message import MAJOR, MalformedMessage, Message, OpenEnum
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from tests.contracts import goldens
 from tests.contracts import structs as shapes
 from tests.contracts.goldens import EXAMPLES, form_of, path_of

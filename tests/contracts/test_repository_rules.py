@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import libs.contracts
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 
 ROOT = Path(__file__).parents[2]
 CONTRACTS = Path(libs.contracts.__path__[0])

@@ -12,7 +12,7 @@ from libs.ctl.chosen_pools import chosen_pools
 from libs.ctl.cluster import open_cluster
 from libs.ctl.collect.versions import known_versions
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.listed_nodes import LISTED_NODES
+from libs.ctl.listed_nodes import LISTED_NODES, known_metadata
 from libs.ctl.options import Access
 from libs.fleet.records import record_of
 from libs.fleet.status import EventLine
@@ -87,7 +87,7 @@ async def _known(access: Access, pool: str) -> tuple[Mapping[str, str], Collecti
         rollouts = await cluster.rollouts()
         chosen_pools(rollouts, pool, every=False)
         listed = await cluster.list(LISTED_NODES, labels=STATE_LABEL)
-        records = ((each.metadata.name, record_of(each.known_metadata())) for each in listed)
+        records = ((each.metadata.name, record_of(known_metadata(each))) for each in listed)
         members = {name for name, record in records if record is not None and record.pool == pool}
         return await cluster.versions(rollouts), members
 

@@ -6,7 +6,7 @@ from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
 from libs.ctl.cluster import DEVICES, Cluster, Device, open_cluster
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.listed_nodes import LISTED_NODES
+from libs.ctl.listed_nodes import LISTED_NODES, known_metadata
 from libs.ctl.options import Access
 from libs.fleet.gpus import FleetGpu
 from libs.fleet.names import natural_order
@@ -46,7 +46,7 @@ async def _driver_states(cluster: Cluster) -> dict[str, DriverState]:
         if failure.code is not ExitCode.NOT_ALLOWED:
             raise
         return {}
-    return {each.metadata.name: fleet_node(each.known_metadata()).driver_state for each in nodes}
+    return {each.metadata.name: fleet_node(known_metadata(each)).driver_state for each in nodes}
 
 
 def gpu_of(device: Device, driver_state: DriverState = DriverState.RUNS) -> FleetGpu:

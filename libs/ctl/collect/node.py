@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from libs.contracts.node import DRIVER_LABEL, WaitCode
+from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
 from libs.contracts.rollout import RolloutStatus
+from libs.contracts.waits import WaitCode
 from libs.ctl import node_answers
 from libs.ctl.answers import NodeAnswer, NodeFact
 from libs.ctl.cluster import Cluster, NodeEvent, open_cluster

@@ -23,7 +23,7 @@ from libs.ctl.collect.driver_trouble import driver_troubles
 from libs.ctl.collect.node import answer_of
 from libs.ctl.driver_trouble import starts_driver
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
+from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE, known_metadata
 from libs.ctl.options import Access
 from libs.fleet.names import natural_order
 from libs.fleet.node import FleetNode, fleet_node, is_settled, with_wanted
@@ -164,7 +164,7 @@ async def _listed_rows(cluster: Cluster, *, every: bool) -> list[FleetNode]:
     )
     is_cordoned = {each.metadata.name for each in cordoned}
     found = {each.metadata.name: each for each in (*listed, *undivided, *skipped, *cordoned)}
-    known = {node: found[node].known_metadata() for node in sorted(found, key=natural_order)}
+    known = {node: known_metadata(found[node]) for node in sorted(found, key=natural_order)}
     rows = [fleet_node(metadata, cordoned=node in is_cordoned) for node, metadata in known.items()]
     starting = {row.name: record_of(known[row.name]) for row in rows if starts_driver(row)}
     troubles = await driver_troubles(cluster, starting)

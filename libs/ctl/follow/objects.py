@@ -8,21 +8,13 @@ import msgspec
 
 from libs.contracts.device import UNKNOWN, DeviceHealth, DeviceSpec
 from libs.contracts.health import HealthState
-from libs.contracts.node import (
-    INITIALLY_CORDONED_ANNOTATION,
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
-    SKIP_LABEL,
-    STATE_LABEL,
-)
 from libs.ctl.cluster import DEVICES
 from libs.ctl.text import printable
-from libs.fleet.node import GPU_LABEL, VERSION_LABEL
+from libs.fleet.node import ANNOTATIONS, GPU_LABEL, LABELS
 from libs.kube import views
 from libs.kube.resources import NODES, Resource
 
-_LABELS: Final = (GPU_LABEL, STATE_LABEL, SKIP_LABEL, VERSION_LABEL)
-_ANNOTATIONS: Final = (RECORD_ANNOTATION, LEASE_ANNOTATION, INITIALLY_CORDONED_ANNOTATION)
+_LABELS: Final = (GPU_LABEL, *LABELS)
 _READY: Final = views.NodeStatus(conditions=(views.Condition(type="Ready", status="True"),))
 _SPECS: Final = {each: views.NodeSpec(unschedulable=each) for each in (True, False)}
 _OK: Final = HealthState.OK.value
@@ -41,7 +33,7 @@ class FollowedObject(views.Object, frozen=True, kw_only=True, gc=False):
             uid=own.uid,
             resource_version=own.resource_version,
             labels=_only(own.labels, _LABELS),
-            annotations=_only(own.annotations, _ANNOTATIONS),
+            annotations=_only(own.annotations, ANNOTATIONS),
         )
         msgspec.structs.force_setattr(self, "metadata", lean)
         msgspec.structs.force_setattr(self, "spec", _SPECS[self.spec.unschedulable])

@@ -1,13 +1,14 @@
 """Kubernetes objects of a fleet that the GPU Operator looks after: the fields that are read."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from libs.contracts.node import UpgradeState
 from libs.kube import views
 from libs.kube.resources import Resource
+from libs.kube.views.placing import Toleration, Volume
 
 DRIVER_PODS: Final = "app.kubernetes.io/component=nvidia-driver"
 VALIDATOR_PODS: Final = "app=nvidia-operator-validator"
@@ -24,27 +25,11 @@ class Env(views.View, frozen=True, kw_only=True):
     value: str = ""
 
 
-class Container(views.View, frozen=True, kw_only=True):
-    name: str
-    image: str = ""
+class Container(views.Container, frozen=True, kw_only=True):
     env: tuple[Env, ...] = ()
-    resources: views.ResourceRequirements = views.ResourceRequirements()
 
 
-class Volume(views.View, frozen=True, kw_only=True):
-    name: str
-    empty_dir: Any = None
-
-
-class Toleration(views.View, frozen=True, kw_only=True):
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-class PodSpec(views.View, frozen=True, kw_only=True):
-    node_name: str = ""
+class PodSpec(views.PodSpec, frozen=True, kw_only=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()
@@ -52,11 +37,10 @@ class PodSpec(views.View, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class Pod(views.Object, frozen=True, kw_only=True):
+class Pod(views.Pod, frozen=True, kw_only=True):
     """A pod, with what decides whether and how the operator evicts it."""
 
     spec: PodSpec = PodSpec()
-    status: views.PodStatus = views.PodStatus()
 
     @property
     def is_active(self) -> bool:
@@ -77,9 +61,8 @@ class DaemonSetSpec(views.View, frozen=True, kw_only=True):
     template: PodTemplate = PodTemplate()
 
 
-class DaemonSet(views.Object, frozen=True, kw_only=True):
+class DaemonSet(views.DaemonSet, frozen=True, kw_only=True):
     spec: DaemonSetSpec = DaemonSetSpec()
-    status: views.DaemonSetStatus = views.DaemonSetStatus()
 
 
 class PodDeletion(views.View, frozen=True, kw_only=True):

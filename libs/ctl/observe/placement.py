@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from libs.contracts.gpus import GPU_RESOURCES
-from libs.ctl.observe.objects import Pod, Toleration
+from libs.ctl.observe.objects import Pod
 from libs.kube import views
 
 
@@ -93,13 +93,5 @@ def _has_room(left: Mapping[str, int], asked: Mapping[str, int]) -> bool:
 def _accepts(host: Host, pod: Pod) -> bool:
     spec = pod.spec
     return spec.node_selector.items() <= host.labels.items() and all(
-        any(_tolerates(each, taint) for each in spec.tolerations) for taint in host.taints
+        any(each.tolerates(taint) for each in spec.tolerations) for taint in host.taints
     )
-
-
-def _tolerates(toleration: Toleration, taint: views.Taint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.key == taint.key and toleration.value == taint.value

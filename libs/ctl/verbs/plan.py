@@ -11,7 +11,12 @@ from libs.ctl.options import MOST, Access, Pool, PoolOption, one_pool
 from libs.ctl.output import Format, PictureFormat, run_shown, show
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
     from libs.ctl.answers import PlanView
+    from libs.ctl.views.timeline import RolloutPage
 
 PictureOutput = Annotated[
     PictureFormat | None,
@@ -117,27 +122,12 @@ def plan(
 
 
 def _show_plan(answer: "PlanView", output: PictureFormat | None) -> None:
-    if output is PictureFormat.HTML:
-        from libs.ctl.views.plan_html import plan_html
+    from libs.ctl.views.plan import plan_page, plan_view
 
-        sys.stdout.write(plan_html(answer))
-    elif output is PictureFormat.SVG:
-        from libs.ctl.views.plan_html import plan_svg
+    def view(width: int, wide: bool) -> "RenderableType":
+        return plan_view(answer, width=width, wide=wide)
 
-        sys.stdout.write(plan_svg(answer))
-    else:
-        from libs.ctl.views.plan import plan_view
-
-        show(
-            answer,
-            lambda width, wide: plan_view(answer, width=width, wide=wide),
-            format=_as_format(output),
-        )
-
-
-def _as_format(output: PictureFormat | None) -> Format | None:
-    """Return how text or data are written; a picture is neither."""
-    return None if output is None else Format(output.value)
+    _show(answer, view, lambda: plan_page(answer), output)
 
 
 def _compare(access: Access, pool: str, version: str, output: PictureFormat | None) -> None:
@@ -145,16 +135,36 @@ def _compare(access: Access, pool: str, version: str, output: PictureFormat | No
     import msgspec
 
     from libs.ctl.collect.comparison import gather_comparison
-    from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
+    from libs.ctl.views.comparison import comparison_page, comparison_view
 
     found = run_shown("reading events", gather_comparison(access, pool=pool, version=version))
+    answer = {**msgspec.structs.asdict(found), "error": found.error}
+
+    def view(width: int, wide: bool) -> "RenderableType":
+        return comparison_view(found, width=width, wide=wide)
+
+    _show(answer, view, lambda: comparison_page(found), output)
+
+
+def _show(
+    answer: object,
+    view: "Callable[[int, bool], RenderableType]",
+    page: "Callable[[], RolloutPage]",
+    output: PictureFormat | None,
+) -> None:
+    """Write an answer as text, as data or in a file."""
     if output is PictureFormat.HTML:
-        sys.stdout.write(comparison_html(found))
+        from libs.ctl.views.rollout_html import rollout_html
+
+        sys.stdout.write(rollout_html(page()))
     elif output is PictureFormat.SVG:
-        sys.stdout.write(comparison_svg(found))
+        from libs.ctl.views.rollout_svg import rollout_svg
+
+        sys.stdout.write(rollout_svg(page()))
     else:
-        show(
-            {**msgspec.structs.asdict(found), "error": found.error},
-            lambda width, wide: comparison_view(found, width=width, wide=wide),
-            format=_as_format(output),
-        )
+        show(answer, view, format=_as_format(output))
+
+
+def _as_format(output: PictureFormat | None) -> Format | None:
+    """Return how text or data are written; a picture is neither."""
+    return None if output is None else Format(output.value)

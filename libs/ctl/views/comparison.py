@@ -1,25 +1,29 @@
 """A rollout beside its plan: the error of the plan, and both times of each node. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil
 from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.ctl.comparison import ComparedNode, Comparison
 from libs.ctl.text import clock_time, duration, moment, plural, some
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading
-from libs.ctl.views.plan_html import page, pairs, table
 from libs.ctl.views.plan_summary import gpu_hours, limits_text
-from libs.ctl.views.plan_svg import timeline_svg
-from libs.ctl.views.timeline import Row, Span, Timeline
+from libs.ctl.views.timeline import (
+    FILE_ROWS,
+    RolloutPage,
+    Row,
+    Span,
+    Timeline,
+    row_name,
+    shared_rows,
+)
 from libs.rollout.plan_time import PlanTime, brief
 
 _ROWS: Final = 40
-_SVG_ROWS: Final = 120
 _WAITED: Final[Mapping[WaitCode, tuple[str, str]]] = {
     WaitCode.JOBS: ("waited for jobs", "waited for jobs"),
     WaitCode.PDB: ("waited for a disruption budget", "waited for disruption budgets"),
@@ -45,29 +49,24 @@ def comparison_view(comparison: Comparison, *, width: int, wide: bool = False) -
     return Group(*parts)
 
 
-def comparison_svg(comparison: Comparison) -> str:
-    facts = (f"{name}: {text}" for name, text in _summary(comparison))
-    timeline = comparison_timeline(comparison, most_rows=_SVG_ROWS)
-    return timeline_svg(timeline, title=_title(comparison), facts=facts)
-
-
-def comparison_html(comparison: Comparison) -> str:
-    """Return a page with the picture, and each node in a table."""
-    parts = [pairs(_summary(comparison))]
-    timeline = comparison_timeline(comparison, most_rows=_SVG_ROWS)
-    if timeline.rows:
-        parts.append(timeline_svg(timeline, title=""))
-    heads = ("Node", "Planned start", "Started", "Planned end", "Ended", "Later by", "Result")
-    parts.append(f"<h2>Nodes</h2>{table(heads, map(_cells, comparison.nodes), times=5)}")
-    footer = f"Times count from {clock_time(comparison.began)} UTC, when the first node started."
-    return page(_title(comparison), parts, footer=footer)
+def comparison_page(comparison: Comparison) -> RolloutPage:
+    """Return what a page and a picture of both tell."""
+    began = clock_time(comparison.began)
+    return RolloutPage(
+        title=_title(comparison),
+        facts=tuple(_summary(comparison)),
+        timeline=comparison_timeline(comparison, most_rows=FILE_ROWS),
+        heads=("Node", "Planned start", "Started", "Planned end", "Ended", "Later by", "Result"),
+        nodes=tuple(map(_cells, comparison.nodes)),
+        times=5,
+        footer=f"Times count from {began} UTC, when the first node started.",
+    )
 
 
 def comparison_timeline(comparison: Comparison, *, most_rows: int) -> Timeline:
     """Return the picture of both, in which nodes share rows if there are too many."""
     nodes = [node for node in comparison.nodes if _is_drawn(node)]
-    share = max(1, ceil(len(nodes) / most_rows)) if most_rows else 1
-    rows = tuple(_rows(nodes, share, so_far=comparison.makespan))
+    rows = tuple(_rows(nodes, most_rows, so_far=comparison.makespan))
     ends = (span.end for row in rows for span in row.spans)
     return Timeline(
         rows=rows,
@@ -81,17 +80,14 @@ def _is_drawn(node: ComparedNode) -> bool:
     return node.planned_start is not None or (node.start is not None and not node.follows)
 
 
-def _rows(nodes: Sequence[ComparedNode], share: int, *, so_far: float) -> Iterator[Row]:
-    for first in range(0, len(nodes), share):
-        some = nodes[first : first + share]
-        name = some[0].node if len(some) == 1 else f"{some[0].node} and {len(some) - 1} more"
+def _rows(nodes: Sequence[ComparedNode], most: int, *, so_far: float) -> Iterator[Row]:
+    for together in shared_rows(nodes, most):
+        moves = [(each.start, each.end) for each in together if not each.follows]
         yield Row(
-            name=name,
-            nodes=len(some),
-            plan=_joined([(each.planned_start, each.planned_end) for each in some]),
-            happened=_joined(
-                [(each.start, each.end) for each in some if not each.follows], so_far=so_far
-            ),
+            name=row_name([each.node for each in together]),
+            nodes=len(together),
+            plan=_joined([(each.planned_start, each.planned_end) for each in together]),
+            happened=_joined(moves, so_far=so_far),
         )
 
 

@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from libs.contracts.diagnoses import NOTES, describe
-from libs.contracts.node import BY_RETRY, ends_by_itself
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_CHECKED_BRAKE, BY_RELEASE
+from libs.contracts.waits import BY_RETRY, ends_by_itself
 from libs.ctl.answers import NodeAnswer, NodeFact
 from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration, moment, parse_time

@@ -6,16 +6,15 @@ from typing import Final
 
 from rich.console import Group, RenderableType
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
 from libs.contracts.rollout import release_command
-from libs.contracts.waits import RESOLVED_BY, WAITS_OF_POOLS, people_of
+from libs.contracts.waits import RESOLVED_BY, WAITS_OF_POOLS, WaitCode, people_of
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
-from libs.ctl.text import plural, some
+from libs.ctl.text import clock_time, duration, plural, some
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, indented, line
 from libs.ctl.views.plan_summary import stop_facts, summary
-from libs.ctl.views.timeline import ordered, plan_timeline
+from libs.ctl.views.timeline import FILE_ROWS, RolloutPage, ordered, plan_timeline
 from libs.rollout.plan_time import is_left_out
 
 _ROWS: Final = 40
@@ -41,6 +40,24 @@ def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableTy
     if wide:
         parts += starmap(fact, _of_pods(ordered(view.plan.nodes), "evicted", "evicts", "", 0))
     return Group(*parts, *map(line, view.plan.remarks))
+
+
+def plan_page(view: PlanView) -> RolloutPage:
+    """Return what a page and a picture of a forecast tell."""
+    at = "" if view.at is None else f" at {clock_time(view.at)} UTC"
+    start = "when it goes on" if view.plan.stops else "then"
+    return RolloutPage(
+        title=_title(view),
+        facts=(*summary(view), *stop_facts(view)),
+        more_facts=tuple(file_facts(view.file, most=0)),
+        timeline=plan_timeline(view.plan, most_rows=FILE_ROWS),
+        in_the_way=tuple(obstacles(view, most=0)),
+        heads=("Node", "Starts", "Ends", "At the latest", "Pods evicted", "Notes"),
+        nodes=tuple(_cells(node) for node in ordered(view.plan.nodes)),
+        times=3,
+        remarks=view.plan.remarks,
+        footer=f"Made by sluice plan{at}; all times count from {start}.",
+    )
 
 
 def plans_view(pools: PoolPlans) -> RenderableType:
@@ -71,17 +88,17 @@ def _more_of_each(pools: PoolPlans) -> str:
 
 def _head(view: PlanView, *, wide: bool) -> Iterator[RenderableType]:
     (_, how_long), *costs = summary(view, wide=wide)
-    yield heading(f"{plan_title(view)}: {how_long}")
+    yield heading(f"{_title(view)}: {how_long}")
     if costs:
         yield indented("; ".join(f"{name}: {text}" for name, text in costs))
     for stop in stop_facts(view):
         yield indented(_stop_line(*stop))
 
 
-# Words, which every picture of a plan has.
+# Words, which every form of a plan has.
 
 
-def plan_title(view: PlanView) -> str:
+def _title(view: PlanView) -> str:
     given = f", with {view.file.file}" if view.file is not None else ""
     return f"{view.plan.pool} to {view.version or 'its driver'}{given}"
 
@@ -195,3 +212,25 @@ def _of_pods(
 
 def _some(names: Sequence[str], most: int) -> str:
     return some(names, most or len(names))
+
+
+# Nodes in the table of a page.
+
+
+def _cells(node: PlannedNode) -> tuple[str, ...]:
+    if node.start_p50 is None:
+        return (node.node, "not", "", "", "", "; ".join(_notes(node)))
+    found = (node.start_p50, node.end_p50, node.end_p95)
+    spans = ("not known" if each is None else duration(each) for each in found)
+    return (node.node, *spans, ", ".join(node.evicted), "; ".join(_notes(node)))
+
+
+def _notes(node: PlannedNode) -> Iterator[str]:
+    if node.wait is not None:
+        yield f"in the end, {node.wait.code.value}: {node.wait.detail}"
+    for lost in node.lost:
+        yield f"lost: {lost}"
+    for pod in node.without_place:
+        yield f"fits on no other node now: {pod}"
+    for budget in node.blocked_by:
+        yield f"blocked by {budget}"

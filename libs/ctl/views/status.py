@@ -13,7 +13,7 @@ from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
 from libs.ctl.text import duration, plural
 from libs.ctl.views.layout import Column, fact, line, listing
-from libs.fleet.node import FleetNode, cause_text, driver_text
+from libs.fleet.node import FleetNode, cause_text, driver_text, short_notes
 from libs.fleet.pools import Pool, is_told_by_brake, resume_command
 from libs.fleet.status import Source, Status
 
@@ -175,7 +175,7 @@ def _notes(node: FleetNode) -> tuple[str, ...]:
         node.trouble,
         cause_text(node),
         "skipped" if node.skipped else "",
-        f"attempt {node.attempt}" if node.attempt > 1 else "",
+        *short_notes(node),
     )
 
 

@@ -5,7 +5,7 @@ Times are seconds from the beginning of the picture.
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -13,6 +13,10 @@ from libs.contracts.queries import PlanAnswer, PlannedNode
 from libs.ctl.text import duration
 from libs.rollout.plan_time import brief, stop_words
 
+_T = TypeVar("_T")
+
+FILE_ROWS: Final = 120
+"""Rows of bars in a file; the table of a page has each node."""
 _MINUTE: Final = 60.0
 _HOUR: Final = 3_600.0
 _STEPS: Final = (
@@ -101,6 +105,39 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
         return [*found[:1], *(min(b, max(a, c)) for a, b, c in inner), *found[1:][-1:]]
 
 
+class RolloutPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file tells of a rollout: a page all of it, a picture the title, facts and bars.
+
+    Facts are names with their texts.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    more_facts: tuple[tuple[str, str], ...] = ()
+    timeline: Timeline
+    in_the_way: tuple[tuple[str, str], ...] = ()
+    heads: tuple[str, ...]
+    """Of the table of nodes."""
+    nodes: tuple[tuple[str, ...], ...]
+    times: int
+    """How many columns after the first are times."""
+    remarks: tuple[str, ...] = ()
+    footer: str
+
+
+def shared_rows(items: Sequence[_T], most: int) -> Iterator[Sequence[_T]]:
+    """Yield the items of each row: several that follow one another where there would be more rows
+    than `most`; 0: each has its own.
+    """
+    share = max(1, ceil(len(items) / most)) if most else 1
+    for first in range(0, len(items), share):
+        yield items[first : first + share]
+
+
+def row_name(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
 def ordered(nodes: Iterable[PlannedNode]) -> list[PlannedNode]:
     """Return the nodes as they start; those that do not are last."""
     return sorted(nodes, key=lambda node: (_known(node.start_p50), node.node))
@@ -149,12 +186,8 @@ def _span(node: PlannedNode) -> Span:
 
 
 def _rows(spans: Sequence[tuple[str, Span]], most: int) -> Iterator[Row]:
-    share = ceil(len(spans) / most) if most else 1
-    for first in range(0, len(spans), max(1, share)):
-        some = spans[first : first + share]
-        name = some[0][0]
-        if len(some) > 1:
-            name = f"{name} and {len(some) - 1} more"
+    for some in shared_rows(spans, most):
+        name = row_name([node for node, _ in some])
         yield Row(name=name, nodes=len(some), plan=_joined([span for _, span in some]))
 
 

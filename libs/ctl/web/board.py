@@ -6,8 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from libs.ctl.web.model import Bar, Change, Gpus
-from libs.fleet.node import FollowedNode
+from libs.ctl.web.model import Bar, Change, Gpus, Row
 from libs.fleet.pools import Pool
 from libs.fleet.status import EventLine, Source
 
@@ -22,7 +21,7 @@ class Board:
 
     def __init__(self) -> None:
         self.revision = 0
-        self.nodes: dict[str, FollowedNode] = {}
+        self.nodes: dict[str, Row] = {}
         self.bars: dict[str, Bar] = {}
         self.pools: tuple[Pool, ...] = ()
         self.gpus = Gpus(products={}, sick=(), sick_in_all=0)
@@ -41,7 +40,7 @@ class Board:
         self._readers.add(reader)
         return lambda: self._readers.discard(reader)
 
-    def put_node(self, name: str, node: FollowedNode | None) -> None:
+    def put_node(self, name: str, node: Row | None) -> None:
         """Set a node on the map, or remove it."""
         if self.nodes.get(name) != node:
             _put(self.nodes, name, node)

@@ -106,7 +106,7 @@ class PageFeed:
     def event_received(self, event: Event) -> None:
         """Show an event, and learn of a node's move or wait if the scheduler says so."""
         self.state.event_received(event)
-        line = model.clean_event(EventLine.of(event, self.state.versions))
+        line = model.clean(EventLine.of(event, self.state.versions))
         self._board.add_event(line)
         if event.node:
             self._happened[event.node] = (*self.happened(event.node), line)[-EVENTS_OF_NODE:]
@@ -156,7 +156,7 @@ class PageFeed:
         for name in self.state.refresh() | moved:
             self._compute_node(name)
         pools = with_waits(self.state.pools(), self._status, self.state.versions)
-        self._board.put_pools(tuple(map(model.clean_pool, pools)))
+        self._board.put_pools(tuple(map(model.clean, pools)))
         devices = self.kubernetes.devices
         if devices.is_changed:
             devices.is_changed = False

@@ -5,21 +5,27 @@ writes them as text.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from libs.contracts.node import WaitCode
+from libs.contracts.device import UNKNOWN
+from libs.contracts.health import HealthState
 from libs.contracts.queries import WaitReason
 from libs.ctl.follow.objects import FollowedDevice
-from libs.ctl.text import printable
+from libs.ctl.text import plural, printable
 from libs.fleet.gpus import FleetGpu
-from libs.fleet.node import DriverState, FollowedNode, cause_text, driver_text
+from libs.fleet.node import Doing, FleetNode, FollowedNode, cause_text, driver_text, short_notes
 from libs.fleet.pools import Pool
 from libs.fleet.status import EventLine, Source
 
+_T = TypeVar("_T", bound=msgspec.Struct)
+
 MOST_SICK: Final = 500
 """GPUs that are not healthy and are sent one by one; the page says how many there are in all."""
+
+_WELL: Final = (HealthState.OK, UNKNOWN)
+"""The health of GPUs that nobody has to look at."""
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +48,20 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.start is not None or self.end is not None
 
 
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node on the map and in the table, in words."""
+
+    name: str
+    doing: Doing
+    pool: str = ""
+    state: str = ""
+    since: float | None = None
+    driver: str = ""
+    wait: WaitReason | None = None
+    note: str = ""
+    """What else is to be known of it."""
+
+
 class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     """All GPUs in numbers, and those that are not healthy."""
 
@@ -58,7 +78,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
     whole: bool = False
     """Whether this replaces what the page has."""
-    nodes: tuple[FollowedNode, ...] = ()
+    nodes: tuple[Row, ...] = ()
     bars: tuple[Bar, ...] = ()
     gone: tuple[str, ...] = ()
     """Names of Nodes that were deleted."""
@@ -70,38 +90,45 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sources: tuple[Source, ...] = ()
 
 
-def row_of(node: FollowedNode) -> FollowedNode:
-    """Return a node as the page shows it: texts in words and printable, nothing that it leaves out.
-
-    A fleet of thousands is sent whole to each new reader.
-    """
-    wait = node.wait
-    return msgspec.structs.replace(
-        node,
-        name=printable(node.name),
-        pool=printable(node.pool),
-        state=printable(node.state),
-        driver=printable(driver_text(node)),
-        cause=printable(cause_text(node)),
-        wait=wait and clean_wait(wait),
-        driver_state=DriverState.RUNS,
-        target="",
-        operation="",
-        held=None,
-        mig="",
-        deadline=None,
-        command=None,
+def row_of(node: FollowedNode) -> Row:
+    """Return a node as the page shows it. A fleet of thousands is sent whole to each new reader."""
+    row = Row(
+        name=node.name,
+        doing=node.doing,
+        pool=node.pool,
+        state=node.state,
+        since=node.since,
+        driver=driver_text(node),
+        wait=node.wait and clean(node.wait),
+        note=note_of(node, unready=node.unready, health=node.health),
     )
+    return clean(row)
 
 
-def clean_wait(wait: WaitReason) -> WaitReason:
-    """Return the wait without characters that are not printable."""
-    return msgspec.structs.replace(
-        wait,
-        code=WaitCode(printable(wait.code.value)),
-        detail=printable(wait.detail),
-        who=printable(wait.who),
+def note_of(node: FleetNode, *, unready: bool, health: Mapping[str, int]) -> str:
+    """Return what else is to be known of a node, in a few words; `health` counts its GPUs by it."""
+    sick = (
+        f"{plural(count, 'GPU')} {state}" for state, count in health.items() if state not in _WELL
     )
+    notes = (
+        "Node not Ready" if unready else "",
+        "cordoned" if node.cordoned else "",
+        *sick,
+        *short_notes(node),
+        cause_text(node),
+    )
+    return "; ".join(filter(None, notes))
+
+
+def clean(row: _T) -> _T:
+    """Return a row whose texts have no characters that are not printable."""
+    texts = {name: getattr(row, name) for name in row.__struct_fields__}
+    changed: dict[str, Any] = {
+        name: type(text)(printable(text))
+        for name, text in texts.items()
+        if isinstance(text, str) and not text.isprintable()
+    }
+    return msgspec.structs.replace(row, **changed) if changed else row
 
 
 def gpus_of(products: Mapping[str, Mapping[str, int]], sick: Collection[FollowedDevice]) -> Gpus:
@@ -118,35 +145,13 @@ def gpus_of(products: Mapping[str, Mapping[str, int]], sick: Collection[Followed
 
 
 def _sick_gpu(device: FollowedDevice) -> FleetGpu:
-    """Return a GPU to look at, in texts that are printable: agents report them."""
     spec, health = device.spec, device.status.health
-    return FleetGpu(
-        node=printable(spec.node),
+    gpu = FleetGpu(
+        node=spec.node,
         index=spec.index,
-        product=printable(spec.product),
+        product=spec.product,
         health=device.health,
-        because=printable((health.message or health.reason) if health else ""),
-        remedy=printable(health.remedy if health else ""),
+        because=(health.message or health.reason) if health else "",
+        remedy=health.remedy if health else "",
     )
-
-
-def clean_event(event: EventLine) -> EventLine:
-    """Return the event without characters that are not printable."""
-    return msgspec.structs.replace(
-        event,
-        writer=printable(event.writer),
-        node=printable(event.node),
-        message=printable(event.message),
-    )
-
-
-def clean_pool(pool: Pool) -> Pool:
-    """Return the pool without characters that are not printable."""
-    return msgspec.structs.replace(
-        pool,
-        name=printable(pool.name),
-        version=printable(pool.version),
-        target=printable(pool.target),
-        because=printable(pool.because),
-        budget=printable(pool.budget),
-    )
+    return clean(gpu)

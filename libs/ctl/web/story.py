@@ -15,6 +15,7 @@ from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.collect.node import answer_about
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import printable
+from libs.ctl.web.model import note_of
 from libs.fleet.gpus import FleetGpu
 from libs.fleet.node import cause_text, driver_text
 from libs.fleet.records import record_of
@@ -57,6 +58,8 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     node: NodeAnswer
+    note: str
+    """What else is to be known of it, in a few words; its GPUs are listed below."""
     proof: Proof | None
     diagnoses: tuple[Diagnosed, ...]
     gpus: tuple[FleetGpu, ...]
@@ -103,6 +106,7 @@ def story_of(
     return Story(
         at=now,
         node=replace(answer, node=shown),
+        note=note_of(row, unready=answer.ready is False, health={}),
         proof=_proof(node),
         diagnoses=tuple(
             Diagnosed(name=each.value, text=describe(each), is_note=each in NOTES)

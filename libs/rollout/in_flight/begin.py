@@ -9,15 +9,9 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from libs.contracts.node import (
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
-    Operation,
-    UpgradeState,
-    WaitCode,
-)
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
 from libs.contracts.rollout import InFlight
+from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, wait_reasons
 from libs.rollout.cordons import (

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from libs.contracts.commands import REBOOT_REQUIRED, Command, CommandKind, Idle, Mig, describe
-from libs.contracts.node import ITSELF, MigState, Operation, UpgradeState, WaitCode
+from libs.contracts.node import MigState, Operation, UpgradeState
 from libs.contracts.reports import Outcome as Ended
 from libs.contracts.reports import RefusalCode, Result
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.decision import NodeOutcome, Step

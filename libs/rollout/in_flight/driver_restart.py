@@ -5,9 +5,9 @@ All of it in the state `pod-restart-required`, and on the machine in one op of t
 """
 
 from libs.contracts.commands import TASKS, Command, CommandKind, Install, Swap, describe
-from libs.contracts.node import Operation, UpgradeState, WaitCode
+from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.reports import Outcome as Ended
-from libs.contracts.waits import DRIVER_AGENT_LATE, GATE_BLOCKED
+from libs.contracts.waits import DRIVER_AGENT_LATE, GATE_BLOCKED, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step, Wait

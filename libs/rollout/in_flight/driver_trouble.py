@@ -3,8 +3,8 @@
 from typing import Final
 
 from libs.contracts.diagnoses import describe
-from libs.contracts.node import Operation, WaitCode
-from libs.contracts.waits import DRIVER_ADMINISTRATOR
+from libs.contracts.node import Operation
+from libs.contracts.waits import DRIVER_ADMINISTRATOR, WaitCode
 from libs.rollout import limits
 from libs.rollout.decision import Wait
 from libs.rollout.in_flight.in_flight_node import InFlightNode, state_wait

@@ -8,8 +8,8 @@ from functools import partial
 
 import msgspec
 
-from libs.contracts.node import ITSELF, UpgradeState, WaitCode
-from libs.contracts.waits import POD_OWNERS
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import ITSELF, POD_OWNERS, WaitCode
 from libs.contracts.words import first_few
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits, slots

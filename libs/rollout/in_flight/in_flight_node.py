@@ -5,7 +5,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from libs.contracts.commands import Command, CommandBody, CommandKind, Proven
-from libs.contracts.node import ITSELF, NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.cordons import needs_cordon
 from libs.rollout.decision import NodeOutcome, Notice, NoticeKind, Step, Wait, WriteSlot

@@ -16,9 +16,9 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
-    WaitCode,
 )
 from libs.contracts.reports import Evidence
+from libs.contracts.waits import WaitCode
 from libs.contracts.words import first_few
 from libs.rollout import limits, slots
 from libs.rollout.cordons import cordon_at_release, is_only_our_cordon

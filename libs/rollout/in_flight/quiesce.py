@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from libs.contracts.commands import Command, CommandKind, Quiesce
-from libs.contracts.node import WaitCode
 from libs.contracts.reports import Outcome as Ended
+from libs.contracts.waits import WaitCode
 from libs.rollout import limits, slots
 from libs.rollout.decision import NodeOutcome, Step, Wait
 from libs.rollout.in_flight.in_flight_node import (

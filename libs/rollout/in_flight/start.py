@@ -3,12 +3,8 @@
 It is the first step that cannot be undone: what it rests on is checked here once more.
 """
 
-from libs.contracts.node import (
-    SAFE_LOAD_ANNOTATION,
-    Operation,
-    UpgradeState,
-    WaitCode,
-)
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Wait
 from libs.rollout.failed_gpus import failed_before

@@ -8,7 +8,8 @@ and, until something irreversible was done, whatever makes the change unwanted.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from libs.contracts.node import Operation, UpgradeState, WaitCode
+from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.rollout import slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step
 from libs.rollout.in_flight.driver_restart import pod_restart

@@ -7,9 +7,10 @@ docs/invariants.md#i3
 from msgspec.structs import replace
 
 from libs.contracts.commands import Validate
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, WaitCode
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation
 from libs.contracts.reports import Evidence
 from libs.contracts.reports import Outcome as Ended
+from libs.contracts.waits import WaitCode
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step, WriteSlot
 from libs.rollout.in_flight.driver_restart import (

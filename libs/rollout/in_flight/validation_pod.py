@@ -8,8 +8,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from libs.contracts.node import ValidationPod, WaitCode
+from libs.contracts.node import ValidationPod
 from libs.contracts.reports import Evidence, ValidationStep
+from libs.contracts.waits import WaitCode
 from libs.rollout.decision import NodeOutcome
 from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import InFlightNode, state_wait, write_under_lease

@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import ITSELF, NodeLease, NodeRecord, Operation, WaitCode
+from libs.contracts.node import NodeLease, NodeRecord, Operation
 from libs.contracts.numbers import next_number
 from libs.contracts.rollout import InFlight
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.rollout.decision import AskPreflight, Candidate, Step, Wait
 from libs.rollout.limits import Freshness
 from libs.rollout.pool.evaluation import PoolEvaluation

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.rollout import (
     BY_CHECKED_BRAKE,
     Brake,
@@ -23,6 +22,7 @@ from libs.contracts.rollout import (
     TargetRecord,
     braked,
 )
+from libs.contracts.waits import WaitCode
 from libs.contracts.words import plural
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Set
 from heapq import nsmallest
 
-from libs.contracts.node import ITSELF, WaitCode
 from libs.contracts.rollout import TargetRecord
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.rollout.pool import harm
 from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.queues import QueueKey

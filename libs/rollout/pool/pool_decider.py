@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode, ends_by_itself
 from libs.contracts.rollout import Counts, InFlight, RolloutStatus
+from libs.contracts.waits import WaitCode, ends_by_itself
 from libs.rollout.decision import BudgetUsage, Wait, WriteRollout
 from libs.rollout.limits import Freshness
 from libs.rollout.pool.allocation import Allocation, allocate

@@ -8,8 +8,9 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from libs.contracts.node import Operation, WaitCode
+from libs.contracts.node import Operation
 from libs.contracts.numbers import parse_version
+from libs.contracts.waits import WaitCode
 from libs.rollout.cordons import NON_DISRUPTIVE
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.pool.contribution import NodeContribution

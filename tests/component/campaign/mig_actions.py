@@ -6,7 +6,8 @@ from typing import Any, Final
 from libs.contracts.events import WaitEvent
 from libs.contracts.facts import Gpu, PciDevice
 from libs.contracts.identities import Writer
-from libs.contracts.node import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MigState, WaitCode
+from libs.contracts.node import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MigState
+from libs.contracts.waits import WaitCode
 from libs.policy.mig.defaults import default_config
 from libs.policy.mig.geometry import expected_geometry, found_geometry, mig_digest
 from libs.policy.mig.resolution import MigProblem, resolve

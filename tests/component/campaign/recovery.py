@@ -11,8 +11,8 @@ from libs.contracts.node import (
     STATE_LABEL,
     NodeRecord,
     UpgradeState,
-    WaitCode,
 )
+from libs.contracts.waits import WaitCode
 from services.scheduler import resources
 from tests.component.campaign import user_actions
 from tests.component.campaign.admin import POOL

@@ -4,7 +4,8 @@ import pytest
 
 from demo.node import SimulatedNode
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.node import STATE_LABEL, WaitCode
+from libs.contracts.node import STATE_LABEL
+from libs.contracts.waits import WaitCode
 from libs.testing.stage.worlds import SteadyWorld
 from services.scheduler import resources
 from tests.component.campaign.admin import NEW, OLD, POOL

@@ -26,7 +26,6 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import (
     PlanAnswer,
     PlanLimits,
@@ -39,6 +38,7 @@ from libs.contracts.queries import (
     StatusAnswer,
     StatusQuery,
 )
+from libs.contracts.waits import WaitCode
 from libs.ctl.failures import ExitCode, bus_failure
 from libs.policy.validation import PRESENT_LABEL
 from tests.component.ctl.world import (

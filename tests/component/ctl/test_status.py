@@ -7,11 +7,7 @@ import msgspec
 import pytest
 
 from demo.admin import path_of
-from libs.contracts.node import (
-    MIG_STATE_LABEL,
-    STATE_LABEL,
-    WaitCode,
-)
+from libs.contracts.node import MIG_STATE_LABEL, STATE_LABEL
 from libs.contracts.paths import DRIVER_CONTAINER
 from libs.contracts.queries import (
     PoolStatus,
@@ -24,7 +20,7 @@ from libs.contracts.queries import (
     WhyAnswer,
     WhyQuery,
 )
-from libs.contracts.waits import FAILED_AND_RELEASED, RESOLVED_BY
+from libs.contracts.waits import FAILED_AND_RELEASED, RESOLVED_BY, WaitCode
 from libs.ctl.checks import DRIVER_APP
 from libs.ctl.failures import ExitCode
 from libs.kube.client import MERGE_PATCH

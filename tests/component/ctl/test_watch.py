@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.events import StepEvent, WaitEvent
-from libs.contracts.node import (
-    STATE_LABEL,
-    WaitCode,
-)
+from libs.contracts.node import STATE_LABEL
 from libs.contracts.queries import QueryVerb, WaitReason, WhyAnswer, WhyQuery
+from libs.contracts.waits import WaitCode
 from libs.ctl.failures import ExitCode
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import EVENTS, NODES

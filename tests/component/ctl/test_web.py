@@ -17,8 +17,9 @@ import pytest
 
 from libs.bus.nats.bus import NatsBus
 from libs.contracts.device import DeviceHealth
-from libs.contracts.node import STATE_LABEL, WaitCode
+from libs.contracts.node import STATE_LABEL
 from libs.contracts.reports import Evidence, ValidationStep
+from libs.contracts.waits import WaitCode
 from libs.ctl import bus
 from libs.ctl.bus import open_bus
 from libs.ctl.failures import ExitCode
@@ -75,7 +76,7 @@ async def test_a_change_is_pushed_as_the_changed_node_alone(world: World) -> Non
     async with page_of(world) as address, stream_of(address) as stream:
         await stream.until(lambda: len(stream.nodes) == 2 and stream.gpus.get("sick"))
         assert stream.nodes["node-1"]["doing"] == "done"
-        assert stream.nodes["node-1"]["health"] == {"failed": 1}
+        assert stream.nodes["node-1"]["note"] == "1 GPU failed"
         assert stream.nodes["node-2"]["doing"] == "waiting"
         assert stream.gpus["sick"][0]["because"] == "Xid 79"
         assert stream.pools[0]["version"] == NEW_VERSION
@@ -84,7 +85,8 @@ async def test_a_change_is_pushed_as_the_changed_node_alone(world: World) -> Non
         await set_ready(world, "node-2", ready=False)
         await stream.until(
             lambda: (
-                stream.nodes["node-2"]["doing"] == "failed" and stream.nodes["node-2"]["unready"]
+                stream.nodes["node-2"]["doing"] == "failed"
+                and "Node not Ready" in stream.nodes["node-2"].get("note", "")
             )
         )
         pushed = [each["name"] for one in stream.changes[before:] for each in one.get("nodes", ())]
@@ -227,7 +229,7 @@ async def test_a_node_has_its_story(world: World) -> None:
             lambda: len(stream.events) == 2 and not any(each["problem"] for each in stream.sources)
         )
         await stream.until(
-            lambda: stream.nodes.get("node-1", {}).get("health", {}) == {"failed": 1, "ok": 1}
+            lambda: [*stream.gpus.get("products", {}).values()] == [{"failed": 1, "ok": 1}]
         )
         story = await story_of(address, "node-1")
         why = story["node"]["why"]

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from msgspec.structs import asdict
 
-from libs.contracts.node import STATE_LABEL, WaitCode
+from libs.contracts.node import STATE_LABEL
 from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import Counts
+from libs.contracts.waits import WaitCode
 from libs.ctl.web.board import Board, Encoder
 from libs.ctl.web.model import Bar, Gpus, row_of
 from libs.ctl.web.server import PageServer, serve
@@ -265,8 +266,8 @@ def story(name: str) -> dict[str, Any]:
     checks = [{"name": "cuda", "passed": False, "text": "Xid 79"}]
     proof = {"passed": False, "at": T0, "driver": "580.1", "of_this_boot": True, "checks": checks}
     event = {"at": T0, "writer": "scheduler", "node": name, "kind": "step", "message": "happened"}
-    return {"at": T0, "node": answer, "proof": proof, "diagnoses": [], "gpus": [],
-            "happened": [event]}  # fmt: skip
+    return {"at": T0, "node": answer, "note": "cordoned; attempt 2; it broke", "proof": proof,
+            "diagnoses": [], "gpus": [], "happened": [event]}  # fmt: skip
 
 
 async def test_a_node_page_tells_why_who_can_end_it_and_the_proof(

@@ -12,11 +12,7 @@ import msgspec
 from libs.contracts.device import DeviceHealth
 from libs.contracts.events import Event, EventBody, StepEvent, WaitEvent
 from libs.contracts.identities import Writer
-from libs.contracts.node import (
-    SKIP_LABEL,
-    STATE_LABEL,
-    WaitCode,
-)
+from libs.contracts.node import SKIP_LABEL, STATE_LABEL
 from libs.contracts.queries import (
     PlanAnswer,
     PlannedNode,
@@ -30,6 +26,7 @@ from libs.contracts.queries import (
     WhyQuery,
 )
 from libs.contracts.rollout import Counts
+from libs.contracts.waits import WaitCode
 from libs.ctl.options import Access
 from libs.ctl.web.run import serve_page
 from libs.fleet.node import GPU_LABEL

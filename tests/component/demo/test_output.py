@@ -18,7 +18,8 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.node import WHOLE_LOG, WaitCode
+from libs.contracts.node import WHOLE_LOG
+from libs.contracts.waits import WaitCode
 
 TARGET = "ac52af9f7449505c2f61082ac456a08c"
 LABEL = "27106d33257c983977bdb963b5a30ce5"

@@ -16,7 +16,7 @@ from libs.contracts.events import (
     WaitEvent,
 )
 from libs.contracts.journal import Entry, EntryPhase, Revision, Verb
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.fleet.node import Doing, FollowedNode
 
 POOL, TARGET, FIRST = "nvidiadriver-training", "a" * 32, "b" * 32

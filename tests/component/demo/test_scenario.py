@@ -37,7 +37,6 @@ from demo.scenario import (
     next_turn,
 )
 from demo.world import TOLD_JOB
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import HeldNode, PlanAnswer, PlannedNode, WaitReason
 from libs.contracts.rollout import (
     Brake,
@@ -48,6 +47,7 @@ from libs.contracts.rollout import (
     TargetRecord,
 )
 from libs.contracts.rollout import Release as Accepted
+from libs.contracts.waits import WaitCode
 from libs.ctl.answers import PlanView
 from libs.fleet.node import Doing, FollowedNode
 from libs.kube.authors import COMMAND, Author, release_author

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.kube.requests import Request
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.scheduler.world import NEW, USER, WAITING, World, in_world

@@ -2,7 +2,8 @@
 
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase
-from libs.contracts.node import MIG_CONFIG_LABEL, PLUGIN_CONFIG_LABEL, WaitCode
+from libs.contracts.node import MIG_CONFIG_LABEL, PLUGIN_CONFIG_LABEL
+from libs.contracts.waits import WaitCode
 from services.scheduler import resources
 from tests.component.scheduler.world import NEW, POLICY, World, in_world
 

@@ -2,7 +2,7 @@
 
 from libs.contracts.events import EventKind, EvictionEvent
 from libs.contracts.journal import Revision
-from libs.contracts.node import WAITS_REASON, WaitCode
+from libs.contracts.waits import WAITS_REASON, WaitCode
 from libs.testing.cluster.views import BUDGETS
 from services.scheduler import resources
 from services.scheduler.wait_events import QUIET

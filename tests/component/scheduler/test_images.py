@@ -3,7 +3,7 @@
 from typing import Any
 
 from libs.contracts.identities import Writer
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.forecast.world import TimeSpan
 from libs.policy.render.rendered import IMAGE_LABEL
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride

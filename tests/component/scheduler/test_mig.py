@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from libs.contracts.node import MIG_CONFIG_LABEL, MIG_STATE_LABEL, WaitCode
+from libs.contracts.node import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from libs.contracts.waits import WaitCode
 from libs.kube.resources import CONFIG_MAPS
 from services.scheduler import resources
 from tests.component.processes import NAMESPACE

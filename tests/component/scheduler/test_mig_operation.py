@@ -7,9 +7,10 @@ from libs.contracts.events import RolloutEvent
 from libs.contracts.facts import PciDevice
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase
-from libs.contracts.node import MIG_STATE_LABEL, WaitCode
+from libs.contracts.node import MIG_STATE_LABEL
 from libs.contracts.queries import PlanAnswer, PlanQuery
 from libs.contracts.rollout import ConditionType, RolloutCondition
+from libs.contracts.waits import WaitCode
 from libs.policy.mig.defaults import default_config
 from libs.policy.mig.geometry import expected_geometry, mig_digest
 from libs.policy.mig.resolution import MigProblem, resolve

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.node import REQUEST_ANNOTATION, NodeRequest, WaitCode
+from libs.contracts.node import REQUEST_ANNOTATION, NodeRequest
+from libs.contracts.waits import WaitCode
 from libs.kube.errors import NotFound
 from libs.kube.resources import DAEMON_SETS, PODS, Resource
 from tests.component.processes import NAMESPACE

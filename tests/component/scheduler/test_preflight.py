@@ -3,7 +3,7 @@
 import pytest
 
 from libs.contracts.events import GrantEvent
-from libs.contracts.node import WAITS_REASON
+from libs.contracts.waits import WAITS_REASON
 from services.driver.node.agent import INTERVAL
 from services.scheduler import pod_cache
 from tests.component.scheduler.world import NEW, World, in_world, play

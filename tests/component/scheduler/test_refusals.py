@@ -1,7 +1,7 @@
 """Permanently refused writes are reported with the error."""
 
 from libs.contracts.events import WaitEvent as Waits
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.scheduler.world import NEW, OLD, POOL, USER, WAITING, World, in_world
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.node import WaitCode
 from libs.contracts.rollout import RolloutPhase
+from libs.contracts.waits import WaitCode
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY

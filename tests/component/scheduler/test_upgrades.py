@@ -6,14 +6,9 @@ import pytest
 
 from libs.contracts.events import EditEvent, EventKind, RolloutEvent
 from libs.contracts.message import decode
-from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
-    SKIP_LABEL,
-    WAITS_REASON,
-    NodeRecord,
-)
+from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, SKIP_LABEL, NodeRecord
 from libs.contracts.queries import PlanQuery, WhyQuery
+from libs.contracts.waits import WAITS_REASON
 from libs.ctl import leases
 from services.driver.node.agent import INTERVAL
 from services.scheduler import resources

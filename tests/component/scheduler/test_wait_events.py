@@ -3,7 +3,7 @@
 import re
 
 from libs.contracts.events import EventKind, WaitEvent
-from libs.contracts.node import WAITS_REASON, WaitCode
+from libs.contracts.waits import WAITS_REASON, WaitCode
 from libs.kube.client import MERGE_PATCH
 from services.scheduler import resources
 from services.scheduler.wait_events import LASTS

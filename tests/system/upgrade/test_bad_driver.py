@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.testing.image.driver_settings import DriverSettings
 from tests.summary import FIGURE
 from tests.system.upgrade.audit import assert_audit_passes, observe_driverless

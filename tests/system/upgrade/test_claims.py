@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.testing.image.driver_settings import DriverSettings
 from services.driver.cluster.claim_follower import REASON
 from services.driver.plugin.inventory import RELEASED

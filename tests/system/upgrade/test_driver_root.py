@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 
 from libs.contracts.events import EventBody, StepEvent
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.host.driver_files import ROOT
 from libs.testing.image.driver_settings import DriverSettings
 from tests.summary import FIGURE

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from libs.contracts.events import StepEvent
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.testing.image.driver_settings import DriverSettings
 from libs.testing.image.testing import driver_image
 from tests.summary import FIGURE

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from libs.bus.port import BusError
 from libs.contracts.identities import Writer
-from libs.contracts.node import STATE_LABEL, UpgradeState, WaitCode
+from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.rollout import RolloutPhase
+from libs.contracts.waits import WaitCode
 from libs.runtime.clock import SystemClock
 from libs.testing.bus.queries import send_query
 from libs.testing.child_process import HOST, ChildProcess

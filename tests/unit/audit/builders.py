@@ -31,9 +31,9 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
-    WaitCode,
 )
 from libs.contracts.reports import Evidence, Outcome, Result
+from libs.contracts.waits import WaitCode
 from libs.kube.changes import Changes, changed_paths
 from libs.policy.shapes import IntOrString
 

@@ -7,7 +7,7 @@ import pytest
 
 from libs.audit import judge, unaccounted
 from libs.contracts.events import CommandEvent, EventBody, EvidenceEvent, StepEvent, WaitEvent
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from tests.unit.audit.builders import POOL, JournalBuilder, cases, messages
 
 NO_REASON = "is upgrade-required, and no event gives the reason"

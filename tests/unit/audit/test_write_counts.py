@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from libs.contracts.journal import Revision, Verb
-from libs.contracts.node import MANAGER, MIG_STATE_LABEL, WAITS_REASON
+from libs.contracts.node import MANAGER, MIG_STATE_LABEL
+from libs.contracts.waits import WAITS_REASON
 from tests.unit.audit.builders import JournalBuilder, cases, labelled, messages, violations_of
 
 TOO_MANY = "n1: the scheduler wrote to it more than 8 times in attempt"

@@ -18,17 +18,18 @@ from libs.contracts.events import (
     WaitEvent,
 )
 from libs.contracts.identities import Writer
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanLimits
+from libs.contracts.waits import WaitCode
 from libs.ctl.comparison import Comparison
 from libs.ctl.output import view_lines
 from libs.ctl.rollout_history import RolloutHistory
 from libs.ctl.views.comparison import (
-    comparison_html,
-    comparison_svg,
+    comparison_page,
     comparison_timeline,
     comparison_view,
 )
+from libs.ctl.views.rollout_html import rollout_html
+from libs.ctl.views.rollout_svg import rollout_svg
 from tests.unit.ctl.test_plan_html import HOSTILE, Elements, rectangles
 
 POOL, OLD, NEW = "gpus", "1" * 32, "2" * 32
@@ -316,7 +317,7 @@ def test_a_node_that_was_kept_out_when_the_plan_was_made_disturbs_no_judgement()
     assert "n-2: kept out before, from 2027-01-16 09:00:00 to 09:05:00 UTC\n" in shown
     assert "error of the plan: none: it took the planned 5 min" in shown
     assert not any(words in shown for words in ("unplanned", "not in the plan"))
-    page = comparison_html(found)
+    page = rollout_html(comparison_page(found))
     assert "kept out</td>" in page
     assert comparison_timeline(found, most_rows=0).seconds == 300.0
 
@@ -516,13 +517,13 @@ def test_without_a_plan_what_happened_is_shown_alone() -> None:
 
 def test_page_and_picture_have_both_and_stay_text() -> None:
     found = rollout().compared()
-    svg = ElementTree.fromstring(comparison_svg(found))
+    svg = ElementTree.fromstring(rollout_svg(comparison_page(found)))
     assert len(rectangles(svg, "planned")) == len(rectangles(svg, "bar")) == 2
     assert (rectangles(svg, "planned")[0][1]) < rectangles(svg, "bar")[0][1]
-    page = Elements(comparison_html(found))
+    page = Elements(rollout_html(comparison_page(found)))
     assert "2 min 30 s" in page.text
     nodes = (replace(found.nodes[0], node=HOSTILE),)
     hostile = replace(found, pool=HOSTILE, version=HOSTILE, nodes=nodes)
-    ElementTree.fromstring(comparison_svg(hostile))
-    for made in (comparison_svg(hostile), comparison_html(hostile)):
+    ElementTree.fromstring(rollout_svg(comparison_page(hostile)))
+    for made in (rollout_svg(comparison_page(hostile)), rollout_html(comparison_page(hostile))):
         assert "script" not in Elements(made).tags

@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import asdict, replace
 from rich.style import Style
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import BY_CHECKED_BRAKE, Brake, Counts, braked
-from libs.contracts.waits import RESOLVED_BY
+from libs.contracts.waits import RESOLVED_BY, WaitCode
 from libs.ctl.views.frame.compose import Frame, frame, listed_room
 from libs.ctl.views.frame.nodes import short_who, step_bar
 from libs.ctl.views.frame.text import Span, bar, cut, cut_middle, fit, fold, pad, text_of, width_of

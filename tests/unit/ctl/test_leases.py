@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.contracts.message import decode
@@ -22,7 +21,9 @@ from libs.ctl.observe.objects import Pod
 from libs.fleet.records import held_of
 from libs.kube.views import Metadata, Node, NodeSpec
 from libs.policy.render.rendered import IMAGE_LABEL
+from tests.builders import objects
 from tests.builders.fleet import written
+from tests.builders.objects import owner, seen
 
 NOW = 1_793_530_800.0
 UPGRADE = NodeLease(node_uid="u", owner=LeaseOwner.UPGRADE, token=4, since=NOW)
@@ -137,35 +138,25 @@ def test_a_claim_holds_once_the_operation_has_ended() -> None:
     assert leases.describe(held).startswith("a person has the node for a while")
 
 
-def of(kind: str) -> dict[str, Any]:
-    """Return the owners of a pod that a controller made."""
-    owner = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": True}
-    return {"ownerReferences": [owner]}
-
-
-def pod(name: str, *, gpu: bool = False, **more: Any) -> Pod:
-    limits = {"nvidia.com/gpu": "4"} if gpu else {}
-    containers = [{"name": "c", "resources": {"limits": limits}}]
-    metadata = {"name": name, "namespace": "ml", **of("Job"), **more.get("metadata", {})}
-    return msgspec.convert(
-        {
-            "metadata": metadata,
-            "spec": {"containers": containers, "volumes": more.get("volumes", ())},
-            "status": {"phase": more.get("phase", "Running")},
-        },
-        Pod,
-    )
+def pod(
+    name: str, *, gpu: bool = False, phase: str = "Running", volumes: Any = (), **meta: Any
+) -> Pod:
+    """Return a pod of a Job; further fields are of its metadata."""
+    meta = {"namespace": "ml", "ownerReferences": [owner("Job")], **meta}
+    status = {"phase": phase}
+    made = objects.pod(name, gpus=4 * gpu, status=status, meta=meta, volumes=volumes)
+    return seen(Pod, made)
 
 
 ALONE: dict[str, Any] = {"ownerReferences": []}
 STAYING = (
-    pod("driver", metadata=of("DaemonSet")),
-    pod("static", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}, **ALONE}),
+    pod("driver", ownerReferences=[owner("DaemonSet")]),
+    pod("static", annotations={"kubernetes.io/config.mirror": "x"}, **ALONE),
     pod("over", gpu=True, phase="Succeeded"),
 )
 
 
-IMAGE_POD = pod("sluice-image-0985", metadata={"labels": {IMAGE_LABEL: "x"}, **ALONE})
+IMAGE_POD = pod("sluice-image-0985", labels={IMAGE_LABEL: "x"}, **ALONE)
 EMPTY_DIR = ({"name": "cache", "emptyDir": {}},)
 DRAIN = "`kubectl drain node-9 --ignore-daemonsets` evicts"
 EMPTY = "You may pull it: no pods run on it, except those of DaemonSets"
@@ -192,12 +183,12 @@ def drain(flag: str) -> str:
         ((IMAGE_POD,), True, EMPTY),
         ((IMAGE_POD, pod("web")), True, f"{ONE} {drain('--force')} it"),
         (
-            (pod("web", metadata=ALONE),),
+            (pod("web", **ALONE),),
             True,
             f"{ONE} {drain('--force')} it; it has no controller and does not come back",
         ),
         (
-            (pod("train-0", gpu=True), pod("web", metadata=ALONE)),
+            (pod("train-0", gpu=True), pod("web", **ALONE)),
             True,
             f"{TWO} {drain('--force')} them; ml/web: it has no controller and does not come back",
         ),

@@ -15,15 +15,10 @@ from libs.contracts.events import (
     WaitEvent,
 )
 from libs.contracts.identities import Writer
-from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    SKIP_LABEL,
-    STATE_LABEL,
-    NodeRecord,
-    WaitCode,
-)
+from libs.contracts.node import LEASE_ANNOTATION, SKIP_LABEL, STATE_LABEL, NodeRecord
 from libs.contracts.rollout import Counts, RolloutStatus
 from libs.contracts.telemetry import GpuSample
+from libs.contracts.waits import WaitCode
 from libs.ctl.failures import Failure
 from libs.ctl.views.frame.compose import frame
 from libs.ctl.views.frame.text import text_of

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.node import NodeRecord, Operation, WaitCode
+from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, TargetRecord
+from libs.contracts.waits import WaitCode
 from libs.ctl.node_answers import ending_command
 from libs.fleet.node import VERSION_LABEL, driver_text, fleet_node
 from libs.kube import views

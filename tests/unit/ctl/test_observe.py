@@ -13,7 +13,7 @@ from libs.ctl.observe.courses import operator_course, sluice_course
 from libs.ctl.observe.driver_pods import DriverPod
 from libs.ctl.observe.explain import NEXT_PASS, explain
 from libs.ctl.observe.fleet import Limits, Operator, OperatorFleet, OperatorNode, OperatorPool
-from libs.ctl.observe.objects import Container, Pod, PodDeletion, PodSpec, Toleration
+from libs.ctl.observe.objects import Pod, PodDeletion
 from libs.ctl.observe.placement import Host, hosts_of, without_place
 from libs.ctl.observe.plan import StateEvent, plan_of, with_limits, with_policy
 from libs.ctl.observe.pods import evicted_pods
@@ -21,8 +21,11 @@ from libs.ctl.observe.traps import traps_of
 from libs.kube import views
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.policy.kinds.upgrade_policy import PodDeletion as WantedDeletion
+from tests.builders import objects
+from tests.builders.objects import Manifest, seen
 
 NOW = 1_800_000_000.0
+RUNNING = {"phase": "Running"}
 LIMITS = Limits(
     auto_upgrade=True,
     max_parallel=1,
@@ -189,13 +192,10 @@ def test_each_state_has_a_reason_and_all_but_those_at_rest_somebody() -> None:
         assert bool(who) == (state not in (State.UNKNOWN, State.UPGRADE_DONE)), state
 
 
-def gpu_pod(**metadata: Any) -> Pod:
-    resources = views.ResourceRequirements(limits={"nvidia.com/mig-1g.10gb": "1"})
-    return Pod(
-        metadata=views.Metadata(name="train", namespace="a", **metadata),
-        spec=PodSpec(containers=(Container(name="c", resources=resources),)),
-        status=views.PodStatus(phase="Running"),
-    )
+def gpu_pod(*owners: Manifest) -> Pod:
+    container = objects.container(resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})
+    meta = {"namespace": "a", "ownerReferences": owners}
+    return seen(Pod, objects.pod("train", meta=meta, status=RUNNING, containers=[container]))
 
 
 def test_a_pod_that_nothing_would_make_again_is_an_obstacle_unless_force_is_on() -> None:
@@ -204,8 +204,7 @@ def test_a_pod_that_nothing_would_make_again_is_an_obstacle_unless_force_is_on()
     forced = msgspec.structs.replace(LIMITS, eviction=PodDeletion(force=True))
     (found,) = evicted_pods([gpu_pod()], forced, ())
     assert found.obstacle == ""
-    owner = views.OwnerReference(kind="DaemonSet", name="d", uid="d", controller=True)
-    (found,) = evicted_pods([gpu_pod(owner_references=(owner,))], forced, ())
+    (found,) = evicted_pods([gpu_pod(objects.owner("DaemonSet"))], forced, ())
     assert "DaemonSet" in found.obstacle
 
 
@@ -269,13 +268,10 @@ def host(name: str, free: int, *taints: views.Taint, **labels: str) -> Host:
 
 
 def wanting(name: str, gpus: int, **spec: Any) -> Pod:
-    resources = views.ResourceRequirements(limits={"nvidia.com/gpu": str(gpus)})
-    containers = (Container(name="c", resources=resources),)
-    return Pod(
-        metadata=views.Metadata(name=name, namespace="a"),
-        spec=PodSpec(node_name="node-1", containers=containers, **spec),
-        status=views.PodStatus(phase="Running"),
+    made = objects.pod(
+        name, node="node-1", gpus=gpus, status=RUNNING, meta={"namespace": "a"}, **spec
     )
+    return seen(Pod, made)
 
 
 def test_pods_take_the_place_that_others_leave() -> None:
@@ -288,11 +284,9 @@ def test_pods_take_the_place_that_others_leave() -> None:
 def test_selectors_and_taints_keep_pods_away() -> None:
     taint = views.Taint(key="team", effect="NoSchedule", value="b")
     hosts = [host("node-2", 8, taint), host("node-3", 8, zone="x")]
-    assert without_place("node-1", [wanting("a", 1, node_selector={"zone": "y"})], hosts) == (
-        "a/a",
-    )
-    tolerant = wanting("a", 8, tolerations=(Toleration(key="team", operator="Exists"),))
-    other = wanting("b", 8, tolerations=(Toleration(key="team", value="c"),))
+    assert without_place("node-1", [wanting("a", 1, nodeSelector={"zone": "y"})], hosts) == ("a/a",)
+    tolerant = wanting("a", 8, tolerations=[{"key": "team", "operator": "Exists"}])
+    other = wanting("b", 8, tolerations=[{"key": "team", "value": "c"}])
     assert without_place("node-1", [tolerant, other], hosts) == ()
     assert without_place("node-1", [other, wanting("c", 8)], hosts) == ("a/c",)
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from libs.contracts.queries import PlanAnswer
 from libs.ctl.answers import PlanView
-from libs.ctl.views.plan_html import plan_html, plan_svg
-from tests.unit.ctl.test_plan_view import NOW, PLAN, planned, with_capacity
+from libs.ctl.views.plan import plan_page
+from libs.ctl.views.rollout_html import rollout_html
+from tests.unit.ctl.test_plan_view import NOW, PLAN, plan_svg, planned, with_capacity
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "\"'></text><script>alert(1)</script>&\x1b\x00\u202e]]>"
@@ -32,6 +33,10 @@ class Elements(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def plan_html(view: PlanView) -> str:
+    return rollout_html(plan_page(view))
 
 
 def hostile_view() -> PlanView:

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 from rich.console import RenderableType
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import (
     CapacityPoint,
     PlanAnswer,
@@ -16,12 +15,12 @@ from libs.contracts.queries import (
     PlanStopKind,
     WaitReason,
 )
-from libs.contracts.waits import RESOLVED_BY
+from libs.contracts.waits import RESOLVED_BY, WaitCode
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.output import view_lines
 from libs.ctl.views.bars import bar
-from libs.ctl.views.plan import plan_view, plans_view
-from libs.ctl.views.plan_html import plan_svg
+from libs.ctl.views.plan import plan_page, plan_view, plans_view
+from libs.ctl.views.rollout_svg import rollout_svg
 from libs.ctl.views.timeline import Span, Step, Timeline, plan_timeline
 from libs.rollout.plan_time import ASSUMED_JOB
 
@@ -34,6 +33,10 @@ def text(view: RenderableType, width: int) -> str:
 
 def planned(name: str, start: float, end: float, late: float, **more: object) -> PlannedNode:
     return PlannedNode(node=name, start_p50=start, end_p50=end, end_p95=late, **more)  # pyright: ignore[reportArgumentType]
+
+
+def plan_svg(view: PlanView) -> str:
+    return rollout_svg(plan_page(view))
 
 
 PLAN = PlanView(

@@ -11,16 +11,10 @@ from libs.audit.write_counts import WAITS
 from libs.contracts.device import DeviceHealth, DeviceSpec, DeviceStatus
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import about_gpu
-from libs.contracts.node import (
-    STATE_LABEL,
-    WAITS_REASON,
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
-    WaitCode,
-)
+from libs.contracts.node import STATE_LABEL, LeaseOwner, NodeLease, NodeRecord
 from libs.contracts.queries import NodeWait, PoolStatus, StatusAnswer, WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts, RolloutStatus
+from libs.contracts.waits import WAITS_REASON, WaitCode
 from libs.ctl.answers import Audit, AuditedInvariant, NodeAnswer, NodeFact
 from libs.ctl.cluster import Device
 from libs.ctl.collect.gpus import gpu_of

@@ -3,11 +3,12 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import Event, StepEvent, WaitEvent
 from libs.contracts.identities import Writer
-from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.node import NodeRecord
 from libs.contracts.queries import (
     PlanAnswer,
     PlannedNode,
@@ -18,6 +19,7 @@ from libs.contracts.queries import (
 )
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.contracts.waits import WaitCode
 from libs.ctl.answers import NodeFact
 from libs.ctl.cluster import Cluster
 from libs.ctl.follow.kubernetes import is_shown, make_env
@@ -42,7 +44,7 @@ VERSIONS = {OLD: "570.86.15", NEW: "580.95.05"}
 POOL = "gpus"
 
 
-def row(name: str = "n1", **changes: Any) -> FollowedNode:
+def row(name: str = "n1", **changes: Any) -> model.Row:
     known: dict[str, Any] = {"state": "upgrade-done", "since": T0, **changes}
     return model.row_of(FollowedNode(name=name, pool=POOL, doing=Doing.DONE, **known))
 
@@ -50,14 +52,25 @@ def row(name: str = "n1", **changes: Any) -> FollowedNode:
 def test_texts_of_nodes_lose_what_is_not_printable() -> None:
     hostile = row("n1\x1b[2J", cause="a\u202eb\nc", state="x\x00")
     assert "\x1b" not in hostile.name
-    assert hostile.cause == "earlier attempt: a\ufffdb\ufffdc"
+    assert hostile.note == "earlier attempt: a\ufffdb\ufffdc"
     assert hostile.state == "x\ufffd"
     wait = WaitReason(code=WaitCode.HALTED, detail="it\x07", since=T0, who="a person\x1b")
-    assert model.clean_wait(wait).who == "a person\ufffd"
-    assert row(wait=wait).wait == model.clean_wait(wait)
+    assert model.clean(wait).who == "a person\ufffd"
+    unheard = replace(wait, code=WaitCode("new\x1b"))
+    assert model.clean(unheard).code == WaitCode("new\ufffd")
+    assert row(wait=wait).wait == model.clean(wait)
     event = EventLine(at=T0, writer="driver", node="n1\x07", kind="facts", message="\u2028")
-    assert model.clean_event(event).node == "n1\ufffd"
-    assert model.clean_event(event).message == "\ufffd"
+    assert model.clean(event).node == "n1\ufffd"
+    assert model.clean(event).message == "\ufffd"
+
+
+def test_a_note_says_in_a_few_words_what_is_special_about_a_node() -> None:
+    assert row().note == ""
+    sick = {"degraded": 1, "failed": 2, "ok": 4, "unknown": 1}
+    known: dict[str, Any] = {"state": "upgrade-failed", "cause": "it broke", "attempt": 2}
+    assert row(unready=True, cordoned=True, health=sick, **known).note == (
+        "Node not Ready; cordoned; 1 GPU degraded; 2 GPUs failed; attempt 2; it broke"
+    )
 
 
 def test_only_nodes_with_gpus_or_a_state_are_on_the_map() -> None:
@@ -316,4 +329,5 @@ def test_a_story_says_which_failure_and_which_wait_are_earlier_ones() -> None:
     event = NodeFact(name="GPUDriverUpgradeWaits", text="jobs: waiting for jobs")
     told = story(views.Node(metadata=metadata), WhyAnswer(node="n1"), event)
     assert told["node"]["node"]["cause"] == "earlier attempt: driver-start: it did not load"
+    assert told["note"] == told["node"]["node"]["cause"]
     assert told["node"]["events"][0]["is_over"] is True

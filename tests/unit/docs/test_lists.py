@@ -7,10 +7,10 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.diagnoses import Diagnosis
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
-from libs.contracts.waits import RESOLVED_BY
+from libs.contracts.waits import RESOLVED_BY, WaitCode
 from libs.ctl.answers import NodeAnswer
 from libs.ctl.observe import traps
 from libs.ctl.views.node import node_view

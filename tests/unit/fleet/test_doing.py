@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import LEASE_ANNOTATION, SKIP_LABEL, STATE_LABEL, WaitCode
+from libs.contracts.node import LEASE_ANNOTATION, SKIP_LABEL, STATE_LABEL
 from libs.contracts.queries import WaitReason
+from libs.contracts.waits import WaitCode
 from libs.fleet.node import Doing, doing_of, fleet_node
 from libs.kube.views import Metadata
 

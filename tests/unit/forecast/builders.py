@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlannedNode, PlanStop
 from libs.contracts.reports import PodUse, Usage
+from libs.contracts.waits import WaitCode
 from libs.forecast.forecast import Forecast
 from libs.forecast.plan import plan
 from libs.forecast.world import WorldModel

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import CapacityPoint
+from libs.contracts.waits import WaitCode
 from libs.forecast import aggregate
 from libs.forecast.aggregate import percentiles_of, predicted_percentiles, upper_median
 from libs.forecast.forecast import ProofForecast

@@ -3,10 +3,11 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
 from libs.contracts.gpus import GpuIdentity
-from libs.contracts.node import LeaseOwner, NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import LeaseOwner, NodeRecord, UpgradeState
 from libs.contracts.queries import CapacityPoint, PlanStopKind
 from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import Brake, RolloutSpec, TargetRecord
+from libs.contracts.waits import WaitCode
 from libs.forecast.options import PlanOptions
 from libs.forecast.plan import plan
 from libs.forecast.world import NEVER, ProcessEnd

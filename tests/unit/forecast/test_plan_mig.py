@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MigState, WaitCode
+from libs.contracts.node import MigState
+from libs.contracts.waits import WaitCode
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeView

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.forecast.options import PlanOptions
 from libs.forecast.world import NEVER
 from libs.rollout.plan_time import PlanTime

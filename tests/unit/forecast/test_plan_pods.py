@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
 from libs.contracts.queries import PlanAnswer
+from libs.contracts.waits import WaitCode
 from libs.forecast.plan import plan
 from libs.forecast.world import NEVER, ProcessEnd, TimeSpan
 from libs.rollout.views.machine import WorkloadPod

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer
 from libs.contracts.rollout import TargetRecord
+from libs.contracts.waits import WaitCode
 from libs.forecast.options import PlanOptions
 from libs.forecast.planned_waits import PlayEnd, named, planned_wait, versions_of
 from libs.forecast.world import NEVER, ProcessEnd

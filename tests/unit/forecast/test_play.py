@@ -1,8 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.rollout import TargetRecord
+from libs.contracts.waits import WaitCode
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
 from libs.forecast.seeded_world import SeededWorld

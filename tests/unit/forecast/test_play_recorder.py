@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.forecast.play_recorder import GIVE_UP_SECONDS, IDLE_SECONDS, PlayRecorder
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import Step, Wait

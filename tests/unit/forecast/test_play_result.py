@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.rollout import InFlight, TargetRecord
+from libs.contracts.waits import WaitCode
 from libs.forecast.play_result import (
     CapacityPoint,
     CapacityTracker,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlannedNode, PlanStop, PlanStopKind, WaitReason
 from libs.contracts.rollout import Counts, RolloutPhase
+from libs.contracts.waits import WaitCode
 from libs.forecast.forecast import ProofForecast, RequiredLimits
 from libs.forecast.play_result import ProofDelay
 from libs.forecast.remarks import remarks

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import CommandKind, Idle, Mig
 from libs.contracts.facts import Gate
-from libs.contracts.node import LeaseOwner, MigState, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import LeaseOwner, MigState, NodeRecord, Operation, UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.fleet.node import DriverState, driver_state
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.mig.geometry import NO_DIGEST

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, Operation, UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.rollout import node_writes
 from libs.rollout.cordons import unchanged_cordon
 from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode

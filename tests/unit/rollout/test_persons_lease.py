@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import LeaseOwner, NodeLease, Operation, UpgradeState, WaitCode
+from libs.contracts.node import LeaseOwner, NodeLease, Operation, UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Step, Wait
 from libs.rollout.persons_lease import (
     claimed_by,

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import LeaseOwner, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import LeaseOwner, NodeRecord, Operation, UpgradeState
 from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, NoticeKind, Step, Wait
 from libs.rollout.outcomes import next_wake
 from libs.rollout.pool.conditions import Pause, PauseReason

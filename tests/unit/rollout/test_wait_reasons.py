@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.contracts.node import WaitCode
-from libs.contracts.waits import RESOLVED_BY, people_of
+from libs.contracts.waits import RESOLVED_BY, WaitCode, people_of
 from libs.rollout.wait_reasons import wait
 from tests.unit.rollout.builders import NOW, instant
 

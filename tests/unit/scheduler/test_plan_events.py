@@ -7,9 +7,9 @@ from rich.console import Console
 from libs.contracts.events import Event
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
-from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlanLimits, PlannedNode, WaitReason
 from libs.contracts.subjects import EVENTS
+from libs.contracts.waits import WaitCode
 from libs.ctl.answers import PlanView
 from libs.ctl.views.plan import plan_view
 from services.scheduler.plan_events import MOST_NODES, NODES_PER_EVENT, plan_events

@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.views.node import NodeView
 from services.scheduler.queries import foremost_waits, lacks_gpus

@@ -9,8 +9,14 @@ from libs.contracts import subjects
 from libs.contracts.events import Event, EventKind, WaitEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.node import ITSELF, WAITS_REASON, WaitCode
-from libs.contracts.waits import RESOLVED_BY, WAITS_OF_POOLS, is_for_people
+from libs.contracts.waits import (
+    ITSELF,
+    RESOLVED_BY,
+    WAITS_OF_POOLS,
+    WAITS_REASON,
+    WaitCode,
+    is_for_people,
+)
 from libs.rollout.decision import Wait
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run

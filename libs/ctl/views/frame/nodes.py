@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
 from libs.contracts.queries import WaitReason
 from libs.contracts.rollout import BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE
-from libs.contracts.waits import AWAITED
+from libs.contracts.waits import AWAITED, WaitCode
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
 from libs.ctl.views.status import cordon_text, node_note

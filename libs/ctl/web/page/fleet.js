@@ -1,7 +1,7 @@
 // The fleet: pools, a map with a field for each node, and the nodes to look at.
 
 import { el, fillRow, keep, nodeAddress, nodeLink, set, table } from "./dom.js";
-import { SIGNS, byName, classOf, duration, notes, plural } from "./words.js";
+import { SIGNS, byName, classOf, duration, plural } from "./words.js";
 
 const MOST_CARDS = 60;
 const MOST_ROOMY = 1000;
@@ -122,7 +122,7 @@ export function fleetView() {
     const order = Object.keys(SIGNS);
     const rows = chosen
       .filter((cell) => (cell.doing !== "done" && cell.doing !== "not managed")
-        || notes(cell))
+        || cell.note)
       .sort((a, b) => order.indexOf(a.doing) - order.indexOf(b.doing) || byName(a.name, b.name));
     const kept = shown.all ? rows : rows.slice(0, MOST_ROWS);
     const now = state.now();
@@ -134,7 +134,7 @@ export function fleetView() {
         since(cell, now),
         wait ? `${wait.code}: ${wait.detail}` : "",
         wait ? wait.who || "" : "",
-        notes(cell),
+        cell.note || "",
       ]);
     });
     look.frame.hidden = !rows.length;
@@ -178,7 +178,7 @@ function since(cell, now) {
 }
 
 function fillField(field, cell, large) {
-  const note = notes(cell);
+  const note = cell.note || "";
   const wait = cell.wait ? `${cell.wait.code}: ${cell.wait.detail}` : "";
   const state = cell.state || cell.doing;
   const words = [state, wait, note, cell.driver ? `driver ${cell.driver}` : ""];

@@ -1,7 +1,7 @@
 // One node: its state, why it waits and who can end that, its proof, GPUs and events.
 
 import { el, set, table, fillRow } from "./dom.js";
-import { dateTime, duration, notes } from "./words.js";
+import { dateTime, duration } from "./words.js";
 
 const AGAIN_SECONDS = 10;
 const SOONEST_SECONDS = 1;
@@ -63,7 +63,7 @@ function parts(story, at) {
     facts(whyFacts(answer.why, at)),
     ...diagnoses(story.diagnoses),
     el("h2", { text: "State" }),
-    facts(stateFacts(answer, at)),
+    facts(stateFacts(answer, story.note, at)),
     el("h2", { text: "Proof" }),
     ...proof(story.proof),
     ...listing("GPUs", ["GPU", "Product", "Memory", "Health", "Because", "What to do", "MIG"],
@@ -104,16 +104,14 @@ function whyFacts(why, at) {
     ["Container runtime", why.container_runtime || ""]];
 }
 
-function stateFacts(answer, at) {
+function stateFacts(answer, note, at) {
   const { node } = answer;
   const since = node.since ? `, for ${duration(at - node.since)}` : "";
-  const cell = { unready: answer.ready === false, cordoned: answer.cordoned, attempt: node.attempt,
-    cause: node.cause };
   return [
     ["Pool", answer.why?.pool || node.pool],
     ["State", `${node.state || "none"}${since}`],
     ["Driver", node.driver],
-    ["Note", notes(cell)],
+    ["Note", note],
     ["Skipped", node.skipped ? "a person keeps it out of upgrades" : ""],
   ];
 }

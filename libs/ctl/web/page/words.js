@@ -47,19 +47,5 @@ export function plural(count, noun) {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** Return what else is to be known of a node, in a few words. */
-export function notes(cell) {
-  const sick = Object.entries(cell.health || {})
-    .filter(([health]) => health !== "ok" && health !== "unknown")
-    .map(([health, count]) => `${plural(count, "GPU")} ${health}`);
-  return [
-    cell.unready ? "Node not Ready" : "",
-    cell.cordoned ? "cordoned" : "",
-    ...sick,
-    cell.attempt > 1 ? `attempt ${cell.attempt}` : "",
-    cell.cause || "",
-  ].filter(Boolean).join("; ");
-}
-
 /** Compare names so that node-9 is before node-10. */
 export const byName = new Intl.Collator("en", { numeric: true }).compare;

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.rollout.decide import decide
 from libs.testing.not_none import not_none
 from libs.testing.stage import SimulatedStage

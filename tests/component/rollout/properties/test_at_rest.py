@@ -3,7 +3,8 @@
 from hypothesis import assume, event, given
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation, WaitCode
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait, WriteNode
 from libs.rollout.views.fleet import Instant

@@ -17,8 +17,9 @@ from libs.contracts.commands import (
     Validate,
 )
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.contracts.reports import Progress, Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, WaitForCompletion
 from libs.rollout.decision import EvictPods, NodeOutcome, Step, Wait, WriteNode, WriteSlot

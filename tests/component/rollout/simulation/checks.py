@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from libs.audit import judge, unaccounted
 from libs.contracts.events import WaitEvent
-from libs.contracts.node import ITSELF, MigState, NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import MigState, NodeRecord, UpgradeState
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.rollout.decision import Decision, Wait
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeField, NodeView

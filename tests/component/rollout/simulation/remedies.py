@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.rollout import Brake
+from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
 from libs.rollout.views.node import MalformedAnnotation

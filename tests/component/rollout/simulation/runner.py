@@ -10,7 +10,7 @@ from traceback import format_exception
 
 import msgspec
 
-from libs.contracts.node import WaitCode
+from libs.contracts.waits import WaitCode
 from libs.forecast.seeded_world import FleetProfile
 from libs.rollout.decide import Decider, decide
 from libs.rollout.decision import AskPreflight, Decision, Wait

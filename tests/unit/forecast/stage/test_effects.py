@@ -3,8 +3,8 @@
 import pytest
 
 from libs.contracts.commands import Idle, PreflightCheck, Quiesce
-from libs.contracts.node import WaitCode
 from libs.contracts.reports import Finding
+from libs.contracts.waits import WaitCode
 from libs.rollout.decision import (
     AskPreflight,
     Decision,

@@ -6,9 +6,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from libs.contracts.commands import PreflightCheck
-from libs.contracts.node import WaitCode
 from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import InFlight, RolloutPhase, RolloutSpec, RolloutStatus, TargetRecord
+from libs.contracts.waits import WaitCode
 from libs.rollout.decide import decide
 from libs.rollout.decision import AskPreflight, Decision
 from libs.rollout.views.fleet import Instant

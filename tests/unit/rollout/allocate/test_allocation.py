@@ -5,9 +5,10 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Order
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import ITSELF, NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.numbers import LIMIT
 from libs.contracts.rollout import InFlight, TargetRecord
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.rollout.pool.allocation import next_token
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import CHECK_VALID_SECONDS
-from libs.contracts.node import NodeRequest, WaitCode
+from libs.contracts.node import NodeRequest
+from libs.contracts.waits import WaitCode
 from libs.rollout.pool.allocation import PREFLIGHTS_AHEAD
 from libs.rollout.preflight import PULL_SECONDS
 from libs.rollout.views.machine import ImagePull

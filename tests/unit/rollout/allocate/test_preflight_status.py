@@ -4,9 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import ITSELF, WaitCode
 from libs.contracts.reports import Finding, Preflight
-from libs.contracts.waits import RESOLVED_BY
+from libs.contracts.waits import ITSELF, RESOLVED_BY, WaitCode
 from libs.rollout.decision import AskPreflight, Decision, Wait
 from libs.rollout.pool.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
 from libs.rollout.preflight import PODS_UNLISTED, open_query

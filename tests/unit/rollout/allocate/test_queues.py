@@ -4,8 +4,9 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import NodeRecord, Operation, WaitCode
+from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.reports import PodUse, Usage
+from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Candidate
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.pool.queues import CandidateQueue, CandidateQueues, QueueKey, rank

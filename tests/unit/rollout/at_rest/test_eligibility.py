@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import PreflightCheck
-from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, NodeRequest, Operation, WaitCode
+from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, NodeRequest, Operation
+from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
 from libs.rollout.decision import Candidate, NodeOutcome, Wait

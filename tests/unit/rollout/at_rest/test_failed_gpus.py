@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from libs.contracts.gpus import GpuIdentity
-from libs.contracts.node import Operation, WaitCode
+from libs.contracts.node import Operation
+from libs.contracts.waits import WaitCode
 from libs.rollout.decide import decide
 from libs.rollout.decision import Candidate
 from libs.rollout.failed_gpus import failed_before

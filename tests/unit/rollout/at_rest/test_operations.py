@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import NodeRecord, Operation, WaitCode
+from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.reports import PodUse, Usage
+from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import ITSELF, NodeRecord, Operation, WaitCode
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, Wait, WriteNode
 from libs.rollout.limits import DRIVER_START

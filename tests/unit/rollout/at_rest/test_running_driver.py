@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Proven
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import LeaseOwner, NodeRecord, Operation, WaitCode
+from libs.contracts.node import LeaseOwner, NodeRecord, Operation
+from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, Step, Wait
 from libs.rollout.node_driver import (

@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.node import NodeRecord
 from libs.contracts.rollout import RolloutPhase
+from libs.contracts.waits import WaitCode
 from libs.rollout.decide import decide
 from libs.rollout.pool.contribution import UNREPORTED
 from libs.rollout.views.node import NodeView

@@ -8,8 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.node import NodeRecord
 from libs.contracts.rollout import InFlight, Release, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.contracts.waits import WaitCode
 from libs.rollout.decide import Decider, DecisionDelta
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import ITSELF, LeaseOwner, NodeLease, UpgradeState, WaitCode
+from libs.contracts.node import LeaseOwner, NodeLease, UpgradeState
 from libs.contracts.rollout import InFlight
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.rollout.decide import Decider, DecisionDelta, decide
 from libs.rollout.decision import Wait
 from libs.rollout.outcomes import WakeQueue

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MANAGER, NodeRequest, UpgradeState, WaitCode
+from libs.contracts.node import MANAGER, NodeRequest, UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.rollout.decide import NodeIndex
 from libs.rollout.pool.pool_decider import PoolDecider
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.contracts.rollout import (
     InFlight,
     Release,
@@ -12,6 +12,7 @@ from libs.contracts.rollout import (
     TargetRecord,
     Vanished,
 )
+from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.decide import Decider
 from libs.rollout.pool import harm

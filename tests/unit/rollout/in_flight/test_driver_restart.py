@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Install, Order, Quiesce, Swap
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, WaitCode
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation
 from libs.contracts.reports import Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import DeleteDriverPod, EvictPods, PodRef, Wait
 from libs.rollout.in_flight.in_flight_node import is_old_pod

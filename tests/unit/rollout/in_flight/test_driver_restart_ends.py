@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import Operation, WaitCode
-from libs.contracts.waits import DRIVER_AGENT_LATE
+from libs.contracts.node import Operation
+from libs.contracts.waits import DRIVER_AGENT_LATE, WaitCode
 from libs.fleet.node import DriverState, driver_state
 from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import DriverPod

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Quiesce
-from libs.contracts.node import ITSELF, NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.waits import ITSELF, WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, WaitForCompletion
 from libs.rollout.decision import EvictPods, NodeOutcome, NoticeKind, PodRef

@@ -17,8 +17,8 @@ from libs.contracts.node import (
     NodeRequest,
     Operation,
     UpgradeState,
-    WaitCode,
 )
+from libs.contracts.waits import WaitCode
 from libs.policy.kinds.upgrade_policy import WaitForCompletion
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, NoticeKind

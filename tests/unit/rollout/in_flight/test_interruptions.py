@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Order, Quiesce, Swap, Validate
-from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome
 from libs.rollout.views.machine import WorkloadPod

@@ -12,9 +12,9 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
-    WaitCode,
 )
 from libs.contracts.reports import Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
 from libs.rollout.cordons import cordon_at_release
 from libs.rollout.decision import EvictPods, NodeOutcome, Wait, WriteNode, WriteSlot
 from libs.rollout.in_flight.in_flight_node import recheck_at

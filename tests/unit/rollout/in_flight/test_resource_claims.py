@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import OnEvictionTimeout
 from libs.policy.kinds.upgrade_policy import Drain
 from libs.rollout.decision import Wait

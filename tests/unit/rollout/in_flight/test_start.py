@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Order, Quiesce
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState
 from libs.contracts.reports import Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
 from libs.rollout.in_flight.start import old_driver_pod, safe_load_to_clear
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness

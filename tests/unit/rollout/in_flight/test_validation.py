@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Order, Proven, Quiesce, Swap, Validate
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState
 from libs.contracts.reports import Resource, ValidationStep
-from libs.contracts.waits import DRIVER_ADMINISTRATOR
+from libs.contracts.waits import DRIVER_ADMINISTRATOR, WaitCode
 from libs.fleet.node import DriverState, driver_state
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode

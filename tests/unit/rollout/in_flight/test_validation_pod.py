@@ -5,8 +5,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from libs.contracts.commands import Validate
-from libs.contracts.node import NodeRecord, UpgradeState, ValidationPod, WaitCode
+from libs.contracts.node import NodeRecord, UpgradeState, ValidationPod
 from libs.contracts.reports import Resource
+from libs.contracts.waits import WaitCode
 from libs.rollout.decision import NodeOutcome, Step
 from libs.rollout.limits import RUNTIME_REPORT
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, TargetRecord
+from libs.contracts.waits import WaitCode
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.builders import (

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import Operation, UpgradeState, WaitCode
+from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.rollout import Brake, InFlight, Release, RolloutPhase, RolloutSpec, TargetRecord
+from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import PodEviction

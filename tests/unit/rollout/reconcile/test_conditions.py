@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.rollout import (
     Brake,
     ConditionStatus,
@@ -15,6 +14,7 @@ from libs.contracts.rollout import (
     RolloutSpec,
     RolloutStatus,
 )
+from libs.contracts.waits import WaitCode
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.builders import candidate, decided, of_target, open_pool, written
 from tests.unit.rollout.builders import (

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import (
     SHORT_TARGET,
     Brake,
@@ -13,6 +13,7 @@ from libs.contracts.rollout import (
     RolloutStatus,
     TargetRecord,
 )
+from libs.contracts.waits import WaitCode
 from libs.rollout.decide import decide
 from libs.rollout.decision import Decision
 from libs.rollout.views.pool import PoolView

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
 from libs.contracts.rollout import (
     ConditionStatus,
     ConditionType,
@@ -15,6 +14,7 @@ from libs.contracts.rollout import (
     RolloutStatus,
     TargetRecord,
 )
+from libs.contracts.waits import WaitCode
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.pool.evaluation import evaluate_pool, was_enabled
 from libs.rollout.pool.status import is_open, is_worth_writing, rollout_status

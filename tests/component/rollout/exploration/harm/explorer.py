@@ -9,8 +9,9 @@ from collections.abc import Hashable
 
 import msgspec
 
-from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.node import NodeRecord
 from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.contracts.waits import WaitCode
 from libs.rollout.views.node import NodeView
 from tests.component.rollout.exploration.explorer import Trace
 from tests.component.rollout.exploration.harm.model import ModelSetup, ModelState, initial_state

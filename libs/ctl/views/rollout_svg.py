@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from libs.ctl.views.markup import marked, number
-from libs.ctl.views.timeline import Row, Span, Timeline, times
+from libs.ctl.views.timeline import RolloutPage, Row, Span, Timeline, times
 
 _WIDTH: Final = 1000
 _LEFT: Final = 210
@@ -55,6 +55,12 @@ _HATCH: Final = (
     '<defs><pattern id="late" width="6" height="6" patternUnits="userSpaceOnUse"'
     ' patternTransform="rotate(45)"><path class="hatch" d="M0 0V6"/></pattern></defs>'
 )
+
+
+def rollout_svg(page: RolloutPage) -> str:
+    """Return the picture of a rollout, with its title and its facts."""
+    facts = (f"{name}: {text}" for name, text in page.facts)
+    return timeline_svg(page.timeline, title=page.title, facts=facts)
 
 
 def timeline_svg(timeline: Timeline, *, title: str, facts: Iterable[str] = ()) -> str:
