@@ -124,13 +124,13 @@ async def test_the_verdict_stays_while_the_gpus_are_released(world: World) -> No
     async with world.agent():
         await world.clock.sleep(1)
         world.driver.gpus.fail("GPU-1", 48)
-        await world.wait_for_result(await world.send_command(Quiesce()))
+        await world.carry_out(Quiesce())
         await world.clock.sleep(10 * INTERVAL)
         assert verdicts(world) == [[OK, OK], [OK, FAILED]]
     async with world.agent():
         await world.clock.sleep(10 * INTERVAL)
         assert verdicts(world)[2:] == [[OK, FAILED]]
-        await world.wait_for_result(await world.send_command(Idle()))
+        await world.carry_out(Idle())
         await world.clock.sleep(INTERVAL)
         assert verdicts(world)[2:] == [[OK, FAILED]]
 
