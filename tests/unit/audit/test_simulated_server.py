@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.audit import AuditJournal, AuditResult, PoolFacts, judge
 from libs.contracts.journal import Entry, EntryPhase
@@ -79,7 +80,7 @@ class AuditedCluster:
     async def apply(self, name: str, *, cordon: bool, lease: int = 0, **changes: Any) -> None:
         """Apply all fields that we own."""
         node = await self.scheduler.get(NODES, name)
-        record = self.records[name] = msgspec.structs.replace(self.records[name], **changes)
+        record = self.records[name] = replace(self.records[name], **changes)
         annotations = {RECORD_ANNOTATION: encode(record).decode()}
         if lease:
             node_lease = NodeLease(

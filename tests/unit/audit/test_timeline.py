@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.audit.nodes import ReplayedNode
 from libs.audit.timeline import Timeline
@@ -45,7 +45,7 @@ def test_a_record_is_lost_by_writes_of_others_but_not_with_its_node() -> None:
 
 def test_a_pod_is_deleted_by_the_first_deletion() -> None:
     builder = JournalBuilder().play("pod p1; delete Pod p1; advance 100")
-    builder.revisions.append(msgspec.structs.replace(builder.revisions[-1], time=builder.time))
+    builder.revisions.append(replace(builder.revisions[-1], time=builder.time))
     deletion = Timeline(builder.revisions, ()).pods["uid-p1"].deletion
     assert deletion is not None
     assert deletion.time == builder.time - 100

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.policy.findings import Finding
 from libs.policy.kinds.common import Image
@@ -96,7 +96,7 @@ def test_variants_of_nodes() -> None:
 )
 def test_a_node_without_system_labels_has_no_variant(label: str, driver: Object) -> None:
     labels = {key: value for key, value in UBUNTU.labels.items() if key != f"{FEATURES}{label}"}
-    unknown = msgspec.structs.replace(UBUNTU, labels=labels)
+    unknown = replace(UBUNTU, labels=labels)
     situation = Situation([cluster_policy(driver={**DRIVER, **driver})], [unknown])
     assert situation.placement().unknown == {"a": f"{FEATURES}{label}"}
     assert drivers(situation.rendering()) == []
