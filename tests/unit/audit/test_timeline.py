@@ -32,7 +32,7 @@ def test_a_refused_patch_is_no_write_of_ours() -> None:
     assert violations_of(builder.journal()) == []
 
 
-def test_positions_before_the_first_revision() -> None:
+def test_a_revision_before_the_first_known_one_has_the_position_minus_one() -> None:
     revisions = JournalBuilder("n1", "n2").play("delete Node n2; require").revisions
     known = Timeline(revisions[2:], ())
     assert [known.position_of(number) for number in (102, 104)] == [-1, 1]

@@ -288,7 +288,9 @@ def test_a_restart_in_the_midst_of_a_return_begins_it_anew() -> None:
         (None, OK),
     ],
 )
-def test_a_problem_of_nvml_as_a_whole(problem: GpuProblem | None, state: HealthState) -> None:
+def test_a_problem_of_nvml_fails_the_gpus_only_where_it_concerns_all_of_them(
+    problem: GpuProblem | None, state: HealthState
+) -> None:
     node = Node()
     node.sweep()
     assert node.add(Sweep(problem=problem), wait=1.0).state is state

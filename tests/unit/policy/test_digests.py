@@ -152,7 +152,7 @@ PRE_INSTALLED = WantedDriver(method=InstallMethod.PRE_INSTALLED)
         (PRE_INSTALLED, "hostRoot", "/host", NONE),
     ],
 )
-def test_fields_of_other_install_methods(
+def test_a_field_of_another_install_method_changes_no_digest(
     driver: WantedDriver, path: str, value: Any, expected: tuple[str, ...]
 ) -> None:
     other = changed(driver, path, value)

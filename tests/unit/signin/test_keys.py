@@ -199,7 +199,7 @@ def test_the_api_server_is_away() -> None:
 
 
 @in_virtual_time
-async def test_keys_at_an_address(sim: Sim) -> None:
+async def test_keys_are_read_at_an_address_without_a_token(sim: Sim) -> None:
     transport = ScriptedTransport()
     transport.reply(KEYS)
     source = AddressKeys(
@@ -212,7 +212,7 @@ async def test_keys_at_an_address(sim: Sim) -> None:
     assert (found.name, len(found.keys)) == ("https://i", 1)
 
 
-async def test_keys_in_a_file(tmp_path: Path) -> None:
+async def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "jwks"
     source = FileKeys(str(path), issuer="https://i")
     with pytest.raises(KeysUnavailable, match="No such file"):
@@ -235,6 +235,8 @@ async def test_keys_in_a_file(tmp_path: Path) -> None:
         ({"jwks_file": "/keys", "jwks_url": "https://keys.example"}, "both set"),
     ],
 )
-def test_settings_that_contradict_each_other(settings: dict[str, str], why: str) -> None:
+def test_settings_that_contradict_each_other_are_refused(
+    settings: dict[str, str], why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
         KeySettings(**settings)

@@ -23,7 +23,7 @@ async def two_agents(world: World) -> tuple[Agent, Agent]:
 
 
 @in_world
-async def test_a_deleted_pod(world: World) -> None:
+async def test_the_sessions_of_a_deleted_pod_are_closed(world: World) -> None:
     first, second = await two_agents(world)
     await world.clock.sleep(120)
     assert world.connections.closed == []
@@ -36,7 +36,7 @@ async def test_a_deleted_pod(world: World) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 @in_world
-async def test_a_deleted_node(world: World, again: bool) -> None:
+async def test_the_sessions_of_a_deleted_node_are_closed(world: World, again: bool) -> None:
     first, second = await two_agents(world)
     await world.kube.delete(NODES, first.node.name, uid=first.node.uid)
     if again:
@@ -86,7 +86,7 @@ async def test_sessions_of_renewed_tokens_stay_open_where_no_token_names_a_node(
 
 @pytest.mark.parametrize("again", [False, True])
 @in_world
-async def test_a_deleted_account(world: World, again: bool) -> None:
+async def test_the_sessions_of_a_deleted_account_are_closed(world: World, again: bool) -> None:
     first, second = await two_agents(world)
     account = first.account
     await world.kube.delete(SERVICE_ACCOUNTS, account.name, uid=account.uid, namespace=NAMESPACE)

@@ -43,7 +43,7 @@ def labels_of(reported: ReportedFacts) -> dict[str, str]:
     return labels_after(node(), reported, NO_DEPLOYS)
 
 
-def test_all_labels_of_complete_facts() -> None:
+def test_complete_facts_give_exactly_these_labels() -> None:
     assert labels_of(REPORTED) == {
         PRESENT: "true",
         f"{FEATURES}pci-10de.present": "true",

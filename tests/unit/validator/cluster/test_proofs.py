@@ -129,7 +129,7 @@ def test_the_reason_is_that_of_the_first_failed_step() -> None:
     assert (proof.step, proof.reason) == ("unnamed", "")
 
 
-def test_the_pool_of_a_node() -> None:
+def test_the_pool_of_a_node_is_that_of_its_record_or_else_of_its_owner() -> None:
     assert node().pool == ""
     owned = {"nvidia.com/gpu-operator.driver.owner": "Blue"}
     assert node(owned).pool == "nvidiadriver-blue"
