@@ -11,8 +11,7 @@ from libs.contracts.diagnoses import MEANINGS, Diagnosis, describe
 from libs.host import acs, diagnosing
 from libs.host.module_log import ModuleLog, Refusal, last_refusal, unstarted_gpus
 from libs.host.tree import Tree
-from tests.builders.machine_files import H100
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import H100, link, put
 
 UNSIGNED = b"4,900,5000000,-;nvidia: Loading of unsigned module is rejected\n"
 UNKNOWN_KEY = b"5,901,5000000,-;Loading of module with unavailable key is rejected\n"

@@ -11,8 +11,7 @@ from libs.host import holders, modules, pci, system
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.fatal import Fatal
 from tests.builders import machine_files
-from tests.builders.machine_files import put_device
-from tests.unit.host.builders import link, put, tree
+from tests.builders.machine_files import link, put, put_device, tree
 
 H100 = {**machine_files.H100, "numa_node": "1"}
 POD = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"

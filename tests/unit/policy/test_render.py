@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from libs.policy.readiness import Observation
 from libs.policy.status import policy_statuses
-from tests.unit.host.builders import put as put_file
+from tests.builders.machine_files import put as put_file
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
 from tests.unit.policy.situations import (

@@ -7,7 +7,6 @@ import pytest
 
 from libs.contracts import node as keys
 from libs.contracts.facts import Cdi, ContainerRuntime, Facts
-from libs.contracts.message import encode
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, NodeRequest
 from libs.contracts.reports import Preflight
 from libs.rollout.views.machine import PreflightQuery
@@ -18,6 +17,7 @@ from services.scheduler.snapshot.node_view import NodeContext, node_view
 from services.scheduler.snapshot.pools import PoolAssignment
 from services.scheduler.snapshot.reports import NodeReports
 from tests.builders import objects
+from tests.builders.fleet import written
 from tests.builders.objects import seen
 
 LEASE = NodeLease(node_uid="u", owner=LeaseOwner.UPGRADE, token=3, since=1.0)
@@ -85,8 +85,7 @@ def test_what_the_scheduler_wrote_is_read_back() -> None:
     view = view_of(
         labels={keys.STATE_LABEL: "upgrade-done", keys.DRIVER_LABEL: "l"},
         annotations={
-            keys.LEASE_ANNOTATION: encode(LEASE).decode(),
-            keys.RECORD_ANNOTATION: encode(RECORD).decode(),
+            **written(RECORD, LEASE),
             keys.INITIALLY_CORDONED_ANNOTATION: "true",
         },
     )

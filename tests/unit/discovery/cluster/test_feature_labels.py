@@ -194,6 +194,7 @@ LABELS = labels_of(REPORTED)
         ReportedFacts(facts=Facts(gpus=()), driver=LoadedDriver(version="")),
         ReportedFacts(facts=Facts(pci=()), without_gpus=10.0),
     ],
+    ids=["no report", "empty", "PCI alone", "no driver", "an absence that is not confirmed"],
 )
 def test_a_missing_fact_removes_no_label(reported: ReportedFacts) -> None:
     assert decide(ours(LABELS), reported, NO_DEPLOYS).change is None

@@ -37,28 +37,29 @@ PASSTHROUGH = "sandbox-validator vfio-manager kata-manager cc-manager client"
 VGPU = "sandbox-device-plugin vgpu-manager vgpu-device-manager sandbox-validator cc-manager client"
 
 
-@pytest.mark.parametrize(
-    ("labels", "reported", "present"),
-    [
-        ({}, PCI_ALONE, "true"),
-        ({PRESENT: "false"}, PCI_ALONE, "true"),
-        ({PRESENT: ""}, PCI_ALONE, "true"),
-        ({f"{FEATURES}pci-10de.present": "true"}, ReportedFacts(), "true"),
-        ({f"{FEATURES}pci-0302_10de.present": "true"}, ReportedFacts(), "true"),
-        ({f"{FEATURES}pci-0300_10de.present": "true"}, ReportedFacts(), "true"),
-        ({f"{FEATURES}pci-10de.present": "false"}, ReportedFacts(), None),
-        ({PRESENT: "true"}, NO_GPUS, "false"),
-        ({}, NO_GPUS, None),
-        ({PRESENT: "false"}, NO_GPUS, "false"),
-        ({PRESENT: "true"}, ReportedFacts(), "true"),
-        ({PRESENT: "true"}, ReportedFacts(facts=NO_GPUS.facts, without_gpus=179.0), "true"),
-        ({PRESENT: "true", f"{FEATURES}pci-10de.present": "true"}, NO_GPUS, "true"),
-        ({}, ReportedFacts(), None),
-    ],
-)
-def test_a_node_with_gpus_is_labelled_as_present(
-    labels: dict[str, str], reported: ReportedFacts, present: str | None
-) -> None:
+NVIDIA_DEVICE = f"{FEATURES}pci-10de.present"
+NOTHING, GONE = ReportedFacts(), ReportedFacts(facts=NO_GPUS.facts, without_gpus=179.0)
+PRESENCE: dict[str, tuple[dict[str, str], ReportedFacts, str | None]] = {
+    "a device of NVIDIA's": ({}, PCI_ALONE, "true"),
+    "a device where none was": ({PRESENT: "false"}, PCI_ALONE, "true"),
+    "a device where nothing was known": ({PRESENT: ""}, PCI_ALONE, "true"),
+    "a label of NFD's": ({NVIDIA_DEVICE: "true"}, NOTHING, "true"),
+    "a label of a 3D controller": ({f"{FEATURES}pci-0302_10de.present": "true"}, NOTHING, "true"),
+    "a label of a display": ({f"{FEATURES}pci-0300_10de.present": "true"}, NOTHING, "true"),
+    "a label that denies it": ({NVIDIA_DEVICE: "false"}, NOTHING, None),
+    "GPUs that are gone": ({PRESENT: "true"}, NO_GPUS, "false"),
+    "a node that never had any": ({}, NO_GPUS, None),
+    "a node that has none still": ({PRESENT: "false"}, NO_GPUS, "false"),
+    "no report": ({PRESENT: "true"}, NOTHING, "true"),
+    "an absence that is not confirmed yet": ({PRESENT: "true"}, GONE, "true"),
+    "an absence that NFD denies": ({PRESENT: "true", NVIDIA_DEVICE: "true"}, NO_GPUS, "true"),
+    "nothing at all": ({}, NOTHING, None),
+}
+
+
+@pytest.mark.parametrize("known", PRESENCE)
+def test_a_node_with_gpus_is_labelled_as_present(known: str) -> None:
+    labels, reported, present = PRESENCE[known]
     assert labels_after(node(labels), reported).get(PRESENT) == present
 
 

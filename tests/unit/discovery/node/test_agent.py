@@ -12,9 +12,9 @@ from libs.host.local_features import FOLDER, PREFIX
 from services.agent_frame import Given
 from services.discovery.node import agent
 from services.discovery.node.agent import MAX_MISSED, DiscoverySettings, KnownFacts
-from tests.unit.agent_world import NODE, UID, AgentWorld, in_world_of
-from tests.unit.fake_machine import VERSION, gpu
-from tests.unit.host.builders import put
+from tests.builders.agent_world import NODE, UID, AgentWorld, in_world_of
+from tests.builders.fake_machine import VERSION, gpu
+from tests.builders.machine_files import put
 
 GPUS = (gpu(0), gpu(1))
 

@@ -10,7 +10,7 @@ from libs.contracts.message import encode
 from libs.contracts.reports import Evidence, Report, StateBody, StateKind, ValidationStep
 from libs.contracts.subjects import State
 from services.driver.cluster.handlers import MAX_HANDLERS, ReportedHandlers
-from tests.unit.manual_clock import ManualClock
+from tests.builders.manual_clock import ManualClock
 
 KERNEL = NextKernel(release="6.8.0-50-generic")
 

@@ -9,10 +9,10 @@ from libs.contracts.reports import Outcome
 from libs.host.dra.port import ClaimFailed
 from libs.host.podresources.assignments import DeviceList
 from services.driver.dra.offering import CHECK_EVERY
-from tests.unit.agent_world import NODE, UID
+from tests.builders.agent_world import NODE, UID
+from tests.builders.fake_machine import VERSION
 from tests.unit.driver.dra.world import SLICES, World, in_world
 from tests.unit.driver.plugin.builders import gpu
-from tests.unit.fake_machine import VERSION
 
 SOON = 2 * CHECK_EVERY
 BOTH = ("gpu-0", "gpu-1")

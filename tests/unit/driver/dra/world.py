@@ -17,7 +17,7 @@ from services.agent_frame import Given
 from services.driver.dra import agent
 from services.driver.dra.resources import DRIVER, claims
 from services.driver.dra.settings import DraSettings
-from tests.unit.agent_world import NODE, UID, in_world_of
+from tests.builders.agent_world import NODE, UID, in_world_of
 from tests.unit.driver.plugin.builders import OfferingWorld
 
 NAMESPACE: Final = "ml"

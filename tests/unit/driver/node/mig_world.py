@@ -17,9 +17,9 @@ from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.policy.mig.profiles import largest_first
 from libs.testing.nvml.products import H100
 from libs.testing.simulation import Sim
-from tests.unit.agent_world import in_world_of
+from tests.builders.agent_world import in_world_of
+from tests.builders.fake_machine import FakeDriver
 from tests.unit.driver.node.world import World
-from tests.unit.fake_machine import FakeDriver
 
 T = TypeVar("T")
 

@@ -10,10 +10,9 @@ from libs.contracts.reports import Finding, Holders, Preflight, Usage
 from libs.host import gate
 from libs.host.gate import GateAnswer
 from services.driver.node import checks
-from tests.builders.machine_files import NVSWITCH, put_device
+from tests.builders.fake_machine import FakeMachine
+from tests.builders.machine_files import NVSWITCH, add_program, put, put_device
 from tests.unit.driver.node.world import World, in_world, play
-from tests.unit.fake_machine import FakeMachine
-from tests.unit.host.builders import add_program, put
 
 JOB = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"
 DRIVER = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01"

@@ -11,9 +11,9 @@ from libs.host import gate
 from libs.host.gate import GateAnswer
 from services.driver.node.gate_keeper import GateKeeper
 from services.driver.node.last_proven import LastProven, ProofFile
-from tests.unit.agent_world import NODE, UID
+from tests.builders.agent_world import NODE, UID
+from tests.builders.fake_machine import BOOT, KERNEL
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import BOOT, KERNEL
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 PROVEN = Idle(proven=Proven(label="d-1", kernel=KERNEL))

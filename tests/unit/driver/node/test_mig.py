@@ -10,6 +10,7 @@ from libs.host import gate
 from libs.host.gate import GateAnswer
 from libs.host.gpus.division import Activation
 from services.driver.node import mig_attempt
+from tests.builders.fake_machine import gpu
 from tests.unit.driver.node.mig_world import (
     MIXED,
     OFF,
@@ -19,7 +20,6 @@ from tests.unit.driver.node.mig_world import (
     facts,
     in_world,
 )
-from tests.unit.fake_machine import gpu
 
 POD, OTHER = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 

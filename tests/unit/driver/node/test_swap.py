@@ -4,9 +4,9 @@ from libs.contracts.commands import Idle, Proven, Swap
 from libs.contracts.reports import Outcome, Progress
 from libs.host import driver_files, gate
 from libs.host.gate import GateAnswer
+from tests.builders.fake_machine import KERNEL
+from tests.builders.machine_files import add_program, put
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import KERNEL
-from tests.unit.host.builders import add_program, put
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 JOB = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"

@@ -19,9 +19,9 @@ from libs.host.gpus.port import GpusUnavailable
 from libs.host.linux import UnloadResult
 from libs.host.tree import Tree
 from services.driver.node import toolkit
+from tests.builders.fake_machine import VERSION, gpu
+from tests.builders.machine_files import put
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import VERSION, gpu
-from tests.unit.host.builders import put
 from tests.unit.host.cdi.drivers import BINARIES, add_devices, install
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"

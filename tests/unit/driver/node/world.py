@@ -9,8 +9,8 @@ from libs.testing.simulation import Sim
 from services.agent_frame import Given
 from services.driver.node import agent
 from services.driver.node.agent import DriverAgentSettings
-from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID, AgentWorld, in_world_of
+from tests.builders import agent_world
+from tests.builders.agent_world import NODE, UID, AgentWorld, in_world_of
 
 
 class World(AgentWorld):

@@ -13,10 +13,10 @@ from services.driver.plugin.allocation import IMEX_CHANNEL
 from services.driver.plugin.claimed import ANSWERS_WITHOUT_CLAIMS
 from services.driver.plugin.current_config import READ_INTERVAL
 from services.driver.plugin.offering import INSPECT_EVERY, NO_IMEX
+from tests.builders.fake_machine import VERSION
+from tests.builders.machine_files import put
 from tests.unit.driver.plugin.builders import gpu
 from tests.unit.driver.plugin.world import BOTH, GPU, NEITHER, ONE, SOON, World, in_world
-from tests.unit.fake_machine import VERSION
-from tests.unit.host.builders import put
 
 SLICING = "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 2}]}}"
 SHARED = {f"{GPU}.shared": "GPU-0::0 GPU-0::1 GPU-1::0 GPU-1::1"}

@@ -8,9 +8,9 @@ from libs.health.record import GpuRecord
 from libs.health.tracks import XidTrack
 from libs.policy.plugin_config.config import MigStrategy
 from services.health_file import BEAT_EVERY, CURRENT_FOR, SHARED, HealthFile, Kept
+from tests.builders.fake_machine import BOOT
 from tests.unit.driver.plugin.builders import gpu
 from tests.unit.driver.plugin.world import BOTH, NEITHER, ONE, SOON, World, in_world
-from tests.unit.fake_machine import BOOT
 
 WELL = Kept(gpus=(GpuRecord(uuid="GPU-0", index=0), GpuRecord(uuid="GPU-1", index=1)))
 FAILED = Kept(gpus=(WELL.gpus[0], replace(WELL.gpus[1], xids={95: XidTrack(since=1.0)})))

@@ -13,7 +13,7 @@ from services.driver.plugin import agent
 from services.driver.plugin.answers import Answers
 from services.driver.plugin.offering import INSPECT_EVERY
 from services.driver.plugin.settings import PluginSettings
-from tests.unit.agent_world import NODE, UID, in_world_of
+from tests.builders.agent_world import NODE, UID, in_world_of
 from tests.unit.driver.plugin.builders import OfferingWorld
 
 GPU = "nvidia.com/gpu"

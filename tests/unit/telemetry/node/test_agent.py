@@ -10,8 +10,8 @@ from libs.contracts.reports import Outcome
 from services.telemetry.exposition import LATE
 from services.telemetry.node.publisher import CHANGE_INTERVAL, RETRY_INTERVAL
 from services.telemetry.node.sampler import STALE_AFTER
-from tests.unit.agent_world import BOOT, NODE, UID
-from tests.unit.fake_machine import VERSION, gpu
+from tests.builders.agent_world import BOOT, NODE, UID
+from tests.builders.fake_machine import VERSION, gpu
 from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
 TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"

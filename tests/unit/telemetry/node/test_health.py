@@ -11,8 +11,8 @@ from libs.health.tracks import XidTrack
 from libs.host.kernel_log import SwitchError
 from services.health_file import BEAT_EVERY, NAME, OFFERING, HealthFile, Kept
 from services.telemetry.node.publisher import RETRY_INTERVAL
-from tests.unit.fake_machine import BOOT, gpu
-from tests.unit.host.builders import put
+from tests.builders.fake_machine import BOOT, gpu
+from tests.builders.machine_files import put
 from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
 BACK = XID_END + RETRY_INTERVAL + 2 * INTERVAL

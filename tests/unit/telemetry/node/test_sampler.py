@@ -14,8 +14,8 @@ from libs.runtime.clock import Clock, SystemClock
 from libs.runtime.metrics import Metrics
 from libs.testing.simulation import Sim
 from services.telemetry.node.sampler import STALE_AFTER, Sampler, Sweep, TelemetryMetrics
+from tests.builders.fake_machine import VERSION, FakeDriver, FakeMachine
 from tests.support import eventually, in_virtual_time
-from tests.unit.fake_machine import VERSION, FakeDriver, FakeMachine
 
 T = TypeVar("T")
 

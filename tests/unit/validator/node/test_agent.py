@@ -29,11 +29,10 @@ from services.validator.node.agent import ValidatorSettings
 from services.validator.node.obstacle_watch import INTERVAL
 from services.validator.node.status_files import FOLDER
 from services.validator.node.validation import RETRY_INTERVAL, TRIES
-from tests.builders.machine_files import NVSWITCH, put_device
-from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID, AgentWorld, in_world_of
-from tests.unit.fake_machine import BOOT, CONTAINER, KERNEL, VERSION, gpu
-from tests.unit.host.builders import put
+from tests.builders import agent_world
+from tests.builders.agent_world import NODE, UID, AgentWorld, in_world_of
+from tests.builders.fake_machine import BOOT, CONTAINER, KERNEL, VERSION, gpu
+from tests.builders.machine_files import NVSWITCH, put, put_device
 
 POD = "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 BOOTED = 1_790_000_000

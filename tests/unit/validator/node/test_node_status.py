@@ -11,10 +11,9 @@ from libs.host.tree import Tree
 from libs.testing.simulation import Sim
 from services.validator.node import status_files
 from services.validator.node.node_status import INTERVAL, NodeState, NodeStatus, read_state
-from tests.builders.machine_files import put_device
+from tests.builders.fake_machine import FakeMachine
+from tests.builders.machine_files import put, put_device
 from tests.support import in_virtual_time
-from tests.unit.fake_machine import FakeMachine
-from tests.unit.host.builders import put
 
 PREFIX = "gpu_operator_node_"
 

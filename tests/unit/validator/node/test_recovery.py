@@ -7,7 +7,7 @@ from libs.host.cuda.port import CudaProblem
 from libs.host.gate import GateAnswer, GateRequest
 from services.validator.node.recovery import PAUSE, PLUGIN_INTERVAL, SLOT_WAIT
 from services.validator.node.validation import RETRY_INTERVAL, TRIES
-from tests.unit.fake_machine import BOOT
+from tests.builders.fake_machine import BOOT
 from tests.unit.validator.node.test_agent import (
     POD,
     REQUEST,

@@ -23,8 +23,8 @@ from libs.testing.bus import LocalServer
 from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.simulation import Sim, run
 from services.agent_frame import Given
+from tests.builders.fake_machine import BOOT, FakeDriver, FakeMachine
 from tests.support import played_by
-from tests.unit.fake_machine import BOOT, FakeDriver, FakeMachine
 
 B = TypeVar("B", bound=StateBody)
 W = TypeVar("W", bound="AgentWorld")
