@@ -11,8 +11,8 @@ from libs.contracts.commands import Command, Idle, Order, Quiesce
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Result, StateKind
 from libs.runtime.clock import SystemClock
+from tests.builders.fake_machine import BOOT
 from tests.component.programs import Programs
-from tests.unit.fake_machine import BOOT
 
 NODE = {"node": "a", "node_uid": "uid-1"}
 """The node of the agent, also its settings."""

@@ -34,15 +34,6 @@ ENVIRON = {
     **bytecode_environ(),
 }
 
-PCI_DEVICE = {
-    "class": "0x030200",
-    "vendor": "0x10de",
-    "device": "0x2330",
-    "subsystem_vendor": "0x10de",
-    "subsystem_device": "0x16c1",
-}
-"""The files of an H100 in sysfs."""
-
 
 class Programs:
     """The backends, and the programs that were started on them."""

@@ -24,11 +24,11 @@ from libs.testing.child_process import bytecode_environ
 from services.discovery.cluster import role as discovery
 from services.driver.cluster import role as driver
 from services.validator.node.status_files import CUDA
+from tests.builders.fake_machine import BOOT, FakeMachine
+from tests.builders.machine_files import put, put_device
 from tests.component.policy.strict_writes import apply
-from tests.component.programs import NAMESPACE, PCI_DEVICE, Programs, address_of, run_programs
+from tests.component.programs import NAMESPACE, Programs, address_of, run_programs
 from tests.support import eventually
-from tests.unit.fake_machine import BOOT, FakeMachine
-from tests.unit.host.builders import put
 from tests.unit.policy.situations import cluster_policy
 
 ROLES = [
@@ -185,8 +185,7 @@ async def create_node(programs: Programs, **labels: str) -> str:
 
 async def test_facts_of_a_discovery_agent_become_labels(programs: Programs) -> None:
     machine = FakeMachine(programs.folder / "machine")
-    for name, value in PCI_DEVICE.items():
-        put(machine.root, f"/sys/bus/pci/devices/0000:01:00.0/{name}", value)
+    put_device(machine.root, "0000:01:00.0")
     await programs.install(lease=discovery.LEASE)
     uid = await create_node(programs)
     # Both programs start before the streams exist.

@@ -17,8 +17,8 @@ from libs.host.gate import GateAnswer, GateRequest
 from libs.host.local_features import FOLDER, local_features
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.fatal import Fatal
-from tests.unit.fake_machine import FakeMachine
-from tests.unit.host.builders import pci_config, put, vgpu_capability
+from tests.builders.fake_machine import FakeMachine
+from tests.builders.machine_files import pci_config, put, vgpu_capability
 
 HANG_SECONDS: Final = 10
 POD: Final = "0123abcd-0123-0123-0123-0123456789ab"

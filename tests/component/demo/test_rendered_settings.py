@@ -13,7 +13,7 @@ from services.driver.node.agent import DriverAgentSettings
 from services.driver.plugin.settings import PluginSettings
 from services.telemetry.node.agent import TelemetrySettings
 from services.validator.node.agent import ValidatorSettings
-from tests.unit.host.builders import put
+from tests.builders.machine_files import put
 from tests.unit.policy.situations import SITUATIONS, Situation, cluster_policy, env_of, pod_of
 
 KINDS: dict[str, type[AgentSettings]] = {

@@ -10,10 +10,10 @@ from libs.host.cdi.spec import Device, Edits, encode, make_spec
 from libs.host.tree import Tree
 from libs.testing.child_process import ChildProcess
 from libs.testing.nvml import library
+from tests.builders.fake_machine import FakeMachine
 from tests.component.command_sender import NODE, CommandSender
 from tests.component.gpus.machine import StandInMachine
 from tests.component.programs import Programs, run_programs
-from tests.unit.fake_machine import FakeMachine
 
 
 class Plugin:

@@ -12,7 +12,7 @@ import msgspec
 from libs.host import local_features, pci
 from libs.testing.nvml import profiles
 from libs.testing.nvml.profiles import Profile
-from tests.unit.host.builders import pci_config, put, vgpu_capability
+from tests.builders.machine_files import pci_config, put, vgpu_capability
 
 INTEL: Final = (
     "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n"

@@ -9,6 +9,7 @@ from libs.contracts.facts import Facts, Kernel, LoadedDriver, LocalFeatures
 from libs.contracts.identities import Writer
 from libs.kube.resources import NODES
 from services.discovery.cluster.gfd import GPU_LABELS
+from tests.builders.fleet import record
 from tests.component.discovery.world import World, in_world
 from tests.unit.discovery.cluster.builders import (
     ALL_OPERANDS,
@@ -19,7 +20,6 @@ from tests.unit.discovery.cluster.builders import (
     PRESENT,
     SYSTEM,
     operands_in,
-    record,
 )
 
 PAUSED = "paused-for-driver-upgrade"

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from libs.contracts.identities import Writer
-from libs.contracts.node import RECORD_ANNOTATION
+from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from services.discovery.cluster import resources
+from tests.builders.fleet import record, written
 from tests.component.discovery.servers import add_node, make_site
 from tests.component.installation import Installation
 from tests.component.kube.sandbox import ServerUnderTest
@@ -17,7 +18,6 @@ from tests.unit.discovery.cluster.builders import (
     PRESENT,
     SYSTEM,
     operands_in,
-    record,
 )
 
 KERNEL = "feature.node.kubernetes.io/kernel-version."
@@ -48,8 +48,8 @@ async def test_a_node_is_labelled_paused_edited_and_unchanged_by_a_restart(
 
         await eventually(are_labelled, within=60)
 
-    async def set_record(record: str | None) -> None:
-        body = {"metadata": {"annotations": {RECORD_ANNOTATION: record}}}
+    async def set_record(record: NodeRecord | None) -> None:
+        body = {"metadata": {"annotations": {RECORD_ANNOTATION: None, **written(record)}}}
         await site.patch(resources.NODES, name, body)
 
     operands = {**ALL_OPERANDS, "dcgm": "false"}

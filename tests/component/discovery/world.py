@@ -10,10 +10,11 @@ from libs.contracts import subjects
 from libs.contracts.facts import Facts
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION
+from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.reports import BEAT_PERIOD, Beat
 from libs.testing.simulation import Sim
 from services.discovery.cluster import resources
+from tests.builders.fleet import written
 from tests.component import world
 from tests.component.processes import user_of
 from tests.support import Story, played_by
@@ -68,9 +69,9 @@ class World(world.World):
     async def operands(self, name: str) -> dict[str, str]:
         return operands_in(await self.labels(name))
 
-    async def set_record(self, name: str, record: str | None) -> None:
+    async def set_record(self, name: str, record: NodeRecord | None) -> None:
         """Write the scheduler's record of the node."""
-        await self.annotate(name, **{RECORD_ANNOTATION: record})
+        await self.annotate(name, **{RECORD_ANNOTATION: None, **written(record)})
 
     async def annotate(self, name: str, **annotations: str | None) -> None:
         await self.patch(resources.NODES, name, {"metadata": {"annotations": annotations}})

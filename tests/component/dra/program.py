@@ -9,11 +9,11 @@ from libs.contracts.identities import Writer
 from libs.host.cdi import published
 from libs.host.tree import Tree
 from libs.testing.nvml import library
+from tests.builders.fake_machine import FakeMachine
 from tests.component.command_sender import CommandSender
 from tests.component.deviceplugin.program import cdi_spec
 from tests.component.gpus.machine import StandInMachine
 from tests.component.programs import Programs, run_programs
-from tests.unit.fake_machine import FakeMachine
 
 if TYPE_CHECKING:
     from libs.testing.child_process import ChildProcess

@@ -16,10 +16,10 @@ from libs.host.gpus.process import NvmlProcess
 from libs.host.tree import Tree
 from libs.testing.nvml import VARIABLE, Return, StandIn, StandInGpu, library, profiles
 from libs.testing.nvml.products import MIB
+from tests.builders.machine_files import put
 from tests.component.gpus.forks import use_forks
 from tests.component.testing.nvml.client import Client
 from tests.component.testing.nvml.geometry import partition
-from tests.unit.host.builders import put
 from tests.unit.host.gpus_suite import LONGEST_WAIT
 
 if TYPE_CHECKING:

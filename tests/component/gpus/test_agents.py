@@ -22,12 +22,12 @@ from libs.runtime.metrics import Metrics
 from libs.testing.child_process import ChildProcess
 from libs.testing.nvml import library
 from services.telemetry.node.sampler import STALE_AFTER, Sampler, Sweep, TelemetryMetrics
+from tests.builders.fake_machine import FakeMachine
 from tests.component.command_sender import NODE, CommandSender
 from tests.component.gpus.freezer import Freezer
 from tests.component.gpus.machine import StandInMachine, with_machine
 from tests.component.programs import Programs, address_of, run_programs
 from tests.support import eventually
-from tests.unit.fake_machine import FakeMachine
 
 
 @asynccontextmanager

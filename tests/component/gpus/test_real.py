@@ -13,7 +13,7 @@ from libs.host.gpus.process import NvmlProcess
 from libs.host.modules import listing
 from libs.host.tree import Tree
 from services.validator.node.cuda_check import devices
-from tests.unit.host.builders import put
+from tests.builders.machine_files import put
 from tests.unit.host.gpus_suite import ReadOnlyGpusSuite
 from tests.unit.host.mig_suite import ReadOnlyMigSuite
 

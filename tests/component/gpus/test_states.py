@@ -10,8 +10,8 @@ from libs.host.gpus.nvml import NvmlGpus
 from libs.host.gpus.port import GpusUnavailable
 from libs.host.tree import Tree
 from libs.testing.nvml import NAME, Return, library
+from tests.builders.machine_files import put
 from tests.component.gpus.machine import StandInMachine
-from tests.unit.host.builders import put
 
 
 def problem_of_open(gpus: NvmlGpus) -> GpuProblem | None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.builders.fake_machine import FakeMachine
 from tests.component.nri.runtime import PluginError, Runtime
 from tests.component.programs import NAMESPACE, address_of, run_programs
 from tests.support import eventually
-from tests.unit.fake_machine import FakeMachine
 
 KEY = "nvidia.cdi.k8s.io/container.main"
 MANAGEMENT = "management.nvidia.com/gpu=all"

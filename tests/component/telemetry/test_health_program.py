@@ -8,10 +8,10 @@ from libs.contracts.identities import Writer
 from libs.contracts.reports import StateKind
 from libs.runtime.clock import SystemClock
 from services.health_file import NAME, HealthFile, Kept
+from tests.builders.fake_machine import BOOT
 from tests.component.gpus.machine import StandInMachine
 from tests.component.gpus.test_agents import agent_on
 from tests.support import eventually
-from tests.unit.fake_machine import BOOT
 
 
 async def test_a_gpu_that_hangs_is_reported_and_kept(bench: StandInMachine, tmp_path: Path) -> None:

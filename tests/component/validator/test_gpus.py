@@ -5,17 +5,9 @@ from libs.contracts.gpus import GpuIdentity
 from libs.host.tree import Tree
 from services.validator.node.driver_check import probe_driver
 from services.validator.node.probe import Probe
+from tests.builders.fake_machine import KERNEL
+from tests.builders.machine_files import put, put_device
 from tests.component.gpus.machine import StandInMachine
-from tests.unit.fake_machine import KERNEL
-from tests.unit.host.builders import put
-
-PCI_DEVICE = {
-    "class": "0x030200",
-    "vendor": "0x10de",
-    "device": "0x2330",
-    "subsystem_vendor": "0x10de",
-    "subsystem_device": "0x16c1",
-}
 
 
 def identity(bench: StandInMachine, index: int) -> GpuIdentity:
@@ -28,8 +20,7 @@ def probe(bench: StandInMachine, *failed_before: int) -> Probe:
     """Check once, in a fresh process, where these GPUs had failed before."""
     put(bench.root, "/proc/sys/kernel/osrelease", KERNEL)
     for index in range(8):
-        for name, text in PCI_DEVICE.items():
-            put(bench.root, f"/sys/bus/pci/devices/{identity(bench, index).pci}/{name}", text)
+        put_device(bench.root, identity(bench, index).pci)
     before = tuple(identity(bench, index) for index in failed_before)
     request = Validate(label="d", failed_gpus=before)
     found = probe_driver(Tree(bench.root), bench.gpus, request)

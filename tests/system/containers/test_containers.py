@@ -35,13 +35,13 @@ from libs.testing.netns import Relay
 from libs.testing.sign_in import TokenSignIn
 from libs.testing.simulation import make_env
 from services.discovery.cluster.role import LEASE
-from tests.component.programs import NAMESPACE, PCI_DEVICE
+from tests.builders.fake_machine import BOOT, FakeMachine
+from tests.builders.machine_files import put_device
+from tests.component.programs import NAMESPACE
 from tests.run.plan import GroundKind
 from tests.support import eventually
 from tests.system.containers.world import GATEWAY, Containers, address
 from tests.system.install.world import NATS_IMAGE, write_nats_image
-from tests.unit.fake_machine import BOOT, FakeMachine
-from tests.unit.host.builders import put
 
 pytestmark = GroundKind.DOCKER.marker()
 
@@ -207,8 +207,7 @@ def write_settings(folder: Path, sign_in: TokenSignIn) -> None:
     for identity in (SERVICE, *NODE_AGENTS):
         (folder / f"{identity.writer}-{identity.node}.token").write_text(sign_in.tokens[identity])
     machine = FakeMachine(folder / "machine")
-    for name, value in PCI_DEVICE.items():
-        put(machine.root, f"/sys/bus/pci/devices/0000:01:00.0/{name}", value)
+    put_device(machine.root, "0000:01:00.0")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

@@ -17,7 +17,7 @@ from libs.host.tree import Tree
 from libs.testing.realnodes import config
 from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.ground import NodeSearch
-from tests.unit.host.builders import put
+from tests.builders.machine_files import put
 from tests.unit.host.runtimes.test_containerd import PEOPLES
 
 FOLDER = "/etc/containerd"

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Self
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.audit import AuditJournal, DeviceHold, LostJournal, PoolFacts, judge
 from libs.contracts.events import Event, EventBody, StepEvent, WaitEvent
@@ -151,7 +151,7 @@ class JournalBuilder:
 
     def edit_last(self, **fields: Any) -> None:
         """Change fields of the last revision in the journal only."""
-        self.revisions[-1] = msgspec.structs.replace(self.revisions[-1], **fields)
+        self.revisions[-1] = replace(self.revisions[-1], **fields)
 
     # Writes by other managers.
 
@@ -331,7 +331,7 @@ class JournalBuilder:
             revision=0, time=self.time, user=fields["manager"], verb=fields["verb"], code=200,
             kind=kind, name=name, changed=changed,
         )  # fmt: skip
-        self.revisions.append(msgspec.structs.replace(blank, **fields))
+        self.revisions.append(replace(blank, **fields))
 
     # Writes by Sluice, each with the whole record.
 
@@ -384,7 +384,7 @@ class JournalBuilder:
         if drops_record:
             changes.append(annotated(RECORD_ANNOTATION, None))
         record = self.records.get(name)
-        self.apply(name, *changes, record=record and msgspec.structs.replace(record, **fields))
+        self.apply(name, *changes, record=record and replace(record, **fields))
 
     def drop_record(self, name: str = "n1", **options: Any) -> None:
         """Apply without a record, and with the options of `rewrite`."""
@@ -394,7 +394,7 @@ class JournalBuilder:
     def _apply_state(
         self, name: str, state: UpgradeState, *changes: Change, **fields: Any
     ) -> Revision:
-        record = msgspec.structs.replace(self._record(name), state=state.value, **fields)
+        record = replace(self._record(name), state=state.value, **fields)
         return self.apply(name, labelled(STATE_LABEL, state), *changes, record=record)
 
     def require(self, name: str = "n1", **fields: Any) -> Revision:

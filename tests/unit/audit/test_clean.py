@@ -2,8 +2,8 @@
 
 import sys
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.audit import AuditJournal, AuditResult, judge
 from tests.unit.audit.builders import POOL, TARGET, JournalBuilder, cases
@@ -41,7 +41,7 @@ def test_a_good_journal_has_no_violation(story: str) -> None:
 )
 def test_a_missing_source_is_named_and_the_rest_is_judged(source: str, invariants: str) -> None:
     builder = JournalBuilder("n1").play("upgrade")
-    result = judge(msgspec.structs.replace(builder.journal(), **{source: None}))
+    result = judge(replace(builder.journal(), **{source: None}))
     assert result == AuditResult(not_judged=dict.fromkeys(invariants.split(), source))
 
 

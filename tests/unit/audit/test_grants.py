@@ -1,6 +1,6 @@
 """I1 and I8: every lease and every start is granted on the Rollout before the Node is written."""
 
-import msgspec
+from msgspec.structs import replace
 
 from libs.audit import judge
 from libs.contracts.journal import Revision
@@ -79,7 +79,7 @@ def test_rollouts_without_entries_in_flight_grant_nothing() -> None:
 
 def _without_in_flight(revision: Revision) -> Revision:
     changed = {path: both for path, both in revision.changed.items() if ".inFlight." not in path}
-    return msgspec.structs.replace(revision, changed=changed)
+    return replace(revision, changed=changed)
 
 
 def test_a_pool_without_a_rollout_is_named_as_a_missing_source() -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.audit import AuditJournal, PoolFacts, judge
 from libs.audit.harm_counts import TargetCounts
@@ -304,7 +304,7 @@ def test_a_node_outside_the_counts_neither_halts_nor_starts_on_a_halted_target()
 def test_a_decision_on_earlier_revisions_is_no_violation() -> None:
     builder = JournalBuilder(*FLEET).play(HALTED)
     seen = {"nodes": str(builder.revisions[-2].revision)}
-    builder.records["n4"] = msgspec.structs.replace(builder.records["n4"], seen=seen)
+    builder.records["n4"] = replace(builder.records["n4"], seen=seen)
     builder.start("n4")
     assert i8_revisions(builder) == []
     builder.play("advance 90; !lease n5 seen=$seen", seen=seen)

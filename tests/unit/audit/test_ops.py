@@ -1,7 +1,7 @@
 """I5 and I11: ops after the answer of the kernel, and repeated results and events."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.events import LeaderEvent
 from tests.unit.audit.builders import JournalBuilder, cases, messages
@@ -118,7 +118,7 @@ def test_a_repeated_event_has_the_same_content() -> None:
     event = builder.event(LeaderEvent(holder="a", epoch=1), id="x")
     builder.events.append(event)
     assert messages(builder.journal(), "I11") == []
-    builder.events.append(msgspec.structs.replace(event, message="Leader of b"))
+    builder.events.append(replace(event, message="Leader of b"))
     assert messages(builder.journal(), "I11") == [
         "event x has two contents: 'LeaderEvent of ' and 'Leader of b'"
     ]

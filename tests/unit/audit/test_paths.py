@@ -61,7 +61,7 @@ def test_removing_every_path_leaves_an_empty_object(before: dict[str, Any]) -> N
     assert manifest == {}
 
 
-def test_segments_of_a_path() -> None:
+def test_a_path_is_split_into_names_and_keys_of_list_items() -> None:
     assert segments("status.conditions[type=Ready].status") == (
         "status",
         "conditions",
@@ -74,7 +74,7 @@ def test_segments_of_a_path() -> None:
     )
 
 
-def test_paths_of_labels_and_annotations() -> None:
+def test_labels_and_annotations_have_paths_from_which_their_keys_are_read() -> None:
     tree = {"metadata": {"labels": {"sluice.dev/driver": "x"}, "annotations": {"a/b": "y"}}}
     paths = list(changed_paths(None, tree))
     assert paths == [label_path("sluice.dev/driver"), annotation_path("a/b")]

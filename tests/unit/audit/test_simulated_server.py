@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.audit import AuditJournal, AuditResult, PoolFacts, judge
 from libs.contracts.journal import Entry, EntryPhase
@@ -79,7 +80,7 @@ class AuditedCluster:
     async def apply(self, name: str, *, cordon: bool, lease: int = 0, **changes: Any) -> None:
         """Apply all fields that we own."""
         node = await self.scheduler.get(NODES, name)
-        record = self.records[name] = msgspec.structs.replace(self.records[name], **changes)
+        record = self.records[name] = replace(self.records[name], **changes)
         annotations = {RECORD_ANNOTATION: encode(record).decode()}
         if lease:
             node_lease = NodeLease(
@@ -190,7 +191,7 @@ def play(main: Callable[[AuditedCluster], Awaitable[None]]) -> list[tuple[str, s
 CORDON: dict[str, Any] = {"spec": {"unschedulable": True}}
 
 
-def test_upgrades_beside_a_cordoned_node_on_the_simulated_server() -> None:
+def test_the_journal_of_the_simulated_server_shows_upgrades_beyond_the_budget() -> None:
     async def main(cluster: AuditedCluster) -> None:
         await cluster.edit("n1", CORDON)
         for name in ("n1", "n2"):
@@ -218,7 +219,7 @@ def test_a_cordon_set_midway_on_the_simulated_server(again: bool) -> None:
     assert play(main) == []
 
 
-def test_forcing_a_foreign_field_on_the_simulated_server() -> None:
+def test_the_journal_of_the_simulated_server_shows_a_foreign_field_that_was_forced() -> None:
     async def main(cluster: AuditedCluster) -> None:
         await cluster.edit("n1", {"metadata": {"labels": {"team/colour": "red"}}})
         node = await cluster.scheduler.get(NODES, "n1")
@@ -235,7 +236,7 @@ def test_forcing_a_foreign_field_on_the_simulated_server() -> None:
     assert play(main) == [("I4", message)]
 
 
-def test_evictions_and_recreated_nodes_on_the_simulated_server() -> None:
+def test_the_journal_of_the_simulated_server_shows_evictions_and_recreated_nodes() -> None:
     async def main(cluster: AuditedCluster) -> None:
         pod = await cluster.person.create(PODS, objects.pod("p", node="n1"), namespace="default")
         for _ in range(2):

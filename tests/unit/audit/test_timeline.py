@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.audit.nodes import ReplayedNode
 from libs.audit.timeline import Timeline
@@ -32,7 +32,7 @@ def test_a_refused_patch_is_no_write_of_ours() -> None:
     assert violations_of(builder.journal()) == []
 
 
-def test_positions_before_the_first_revision() -> None:
+def test_a_revision_before_the_first_known_one_has_the_position_minus_one() -> None:
     revisions = JournalBuilder("n1", "n2").play("delete Node n2; require").revisions
     known = Timeline(revisions[2:], ())
     assert [known.position_of(number) for number in (102, 104)] == [-1, 1]
@@ -45,7 +45,7 @@ def test_a_record_is_lost_by_writes_of_others_but_not_with_its_node() -> None:
 
 def test_a_pod_is_deleted_by_the_first_deletion() -> None:
     builder = JournalBuilder().play("pod p1; delete Pod p1; advance 100")
-    builder.revisions.append(msgspec.structs.replace(builder.revisions[-1], time=builder.time))
+    builder.revisions.append(replace(builder.revisions[-1], time=builder.time))
     deletion = Timeline(builder.revisions, ()).pods["uid-p1"].deletion
     assert deletion is not None
     assert deletion.time == builder.time - 100

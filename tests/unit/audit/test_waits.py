@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.audit import judge, unaccounted
 from libs.contracts.events import CommandEvent, EventBody, EvidenceEvent, StepEvent, WaitEvent
@@ -57,8 +58,8 @@ def test_a_decision_has_a_wait_or_an_effect_for_each_node() -> None:
     wait = WaitEvent(pool=POOL, code=WaitCode.BUDGET, detail="1 of 1", since=900.0, who="a person")
     waiting = {
         "n1": wait,
-        "n2": msgspec.structs.replace(wait, who=""),
-        "n5": msgspec.structs.replace(wait, code=None),
+        "n2": replace(wait, who=""),
+        "n5": replace(wait, code=None),
     }
     violations = list(unaccounted(["n1", "n2", "n3", "n4", "n5"], waiting, {"n4"}, at=1000.0))
     assert [violation.message for violation in violations] == [
@@ -153,7 +154,7 @@ NO_END = "but its journal has no end of that op"
     ),
     failed_evidence=(
         "op validator validate outcome=failed",
-        msgspec.structs.replace(EVIDENCE, passed=False),
+        replace(EVIDENCE, passed=False),
         "validator",
         "",
     ),
@@ -171,6 +172,6 @@ def test_an_event_of_an_agent_agrees_with_its_journal(
 def test_a_malformed_event_is_ignored(body: bytes) -> None:
     builder = JournalBuilder("n1")
     event = builder.wait_event("n1")
-    builder.events[0] = msgspec.structs.replace(event, body=msgspec.Raw(body))
+    builder.events[0] = replace(event, body=msgspec.Raw(body))
     assert messages(builder.journal()) == []
     assert judge(builder.journal()).not_judged == {}

@@ -25,12 +25,14 @@ KEY_AND_TOKEN = Credentials(token_file="/token", nkey_seed_file="/seed")
         ("nats://a:1, nats://b:2", NONE, ("nats://a:1", "nats://b:2")),
     ],
 )
-def test_addresses_without_tls(url: str, credentials: Credentials, urls: tuple[str, ...]) -> None:
+def test_addresses_without_tls_are_completed_by_their_port(
+    url: str, credentials: Credentials, urls: tuple[str, ...]
+) -> None:
     assert parse_addresses(url, credentials) == Addresses(urls, tls=False)
 
 
 @pytest.mark.parametrize("credentials", [NONE, TOKEN, Credentials(ca_file="/ca.pem")])
-def test_addresses_with_tls(credentials: Credentials) -> None:
+def test_addresses_with_tls_are_completed_by_their_port(credentials: Credentials) -> None:
     assert parse_addresses("TLS://a,tls://b:1", credentials) == Addresses(
         ("tls://a:4222", "tls://b:1"), tls=True
     )
@@ -59,7 +61,9 @@ def test_addresses_with_tls(credentials: Credentials) -> None:
         ("", NONE, "is not the address of a NATS server"),
     ],
 )
-def test_unsafe_and_wrong_addresses(url: str, credentials: Credentials, words: str) -> None:
+def test_an_unsafe_or_wrong_address_is_refused_with_the_reason(
+    url: str, credentials: Credentials, words: str
+) -> None:
     with pytest.raises(BusMisconfigured) as caught:
         parse_addresses(url, credentials)
     assert words in str(caught.value)

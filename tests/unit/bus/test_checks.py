@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.bus.commands.executor import Op, OpDone
 from libs.contracts import subjects
@@ -31,7 +32,7 @@ def check(world: World, **changes: object) -> Check:
     valid = Check.of(
         HoldersCheck(), id="id-1", node=NODE, node_uid=UID, boot_id=BOOT, now=world.clock.now()
     )
-    return msgspec.structs.replace(valid, **changes)
+    return replace(valid, **changes)
 
 
 class SlowCheckHandler:

@@ -7,7 +7,7 @@ import pytest
 from libs.bus.nats.failures import REPEAT_SECONDS, ConnectFailures
 from libs.bus.nats.tls_errors import describe_tls_error
 from libs.contracts.identities import Identity, Writer
-from tests.unit.manual_clock import ManualClock
+from tests.builders.manual_clock import ManualClock
 
 AGENT = Identity(writer=Writer.DRIVER, node="a")
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.bus.connection_list import PAGE
 from libs.bus.connections import (
@@ -209,7 +210,7 @@ async def test_who_floods_loses_its_connections_for_a_minute(world: World) -> No
 async def test_a_flood_behind_the_busiest_is_found_by_listing(world: World) -> None:
     server = world.servers[0]
     for number in range(BUSIEST):
-        name = session_name(msgspec.structs.replace(OTHER, node=f"old-{number}"), "pod")
+        name = session_name(replace(OTHER, node=f"old-{number}"), "pod")
         server.sent[await server.connect(name, age=DAY)] = 10_000_000
     flooding = await server.connect(POD)
     await world.listing()

@@ -14,6 +14,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import EVENTS
 from libs.testing.bus import BusFaults, LocalServer
 from libs.testing.simulation import Sim, run
+from tests.support import in_virtual_time
 
 WRITER = Identity(writer=Writer.SCHEDULER)
 READER = Identity(writer=Writer.CTL)
@@ -109,17 +110,15 @@ def test_the_oldest_events_are_dropped_when_too_many_wait(monkeypatch: pytest.Mo
     run(story, seed=7)
 
 
-def test_an_event_that_the_bus_refuses_does_not_hold_up_the_next() -> None:
-    async def story(sim: Sim) -> None:
-        world = World(sim)
-        async with world.publishing():
-            world.publish(1, holder="x" * 70_000)
-            world.publish(2)
-            await sim.clock.sleep(1.0)
-            assert await world.epochs() == [2]
-            assert world.dropped == 1
-
-    run(story, seed=7)
+@in_virtual_time
+async def test_an_event_that_the_bus_refuses_does_not_hold_up_the_next(sim: Sim) -> None:
+    world = World(sim)
+    async with world.publishing():
+        world.publish(1, holder="x" * 70_000)
+        world.publish(2)
+        await sim.clock.sleep(1.0)
+        assert await world.epochs() == [2]
+        assert world.dropped == 1
 
 
 def test_a_slow_reader_gets_every_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,17 +147,15 @@ def test_a_slow_reader_gets_every_event_once(monkeypatch: pytest.MonkeyPatch) ->
     run(story, seed=7)
 
 
-def test_a_reader_that_waits_can_be_cancelled_and_used_again() -> None:
-    async def story(sim: Sim) -> None:
-        world = World(sim)
-        async with (
-            world.publishing(),
-            read_events(bus=world.reader, cluster="default", follow=True) as stored,
-        ):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await anext(stored)
-            world.publish(1)
-            assert epoch_of(await anext(stored)) == 1
-
-    run(story, seed=7)
+@in_virtual_time
+async def test_a_reader_that_waits_can_be_cancelled_and_used_again(sim: Sim) -> None:
+    world = World(sim)
+    async with (
+        world.publishing(),
+        read_events(bus=world.reader, cluster="default", follow=True) as stored,
+    ):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5.0):
+                await anext(stored)
+        world.publish(1)
+        assert epoch_of(await anext(stored)) == 1

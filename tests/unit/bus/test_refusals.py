@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.bus.commands.executor import Op, OpDone
 from libs.bus.journal import JournalContent, JournalUnusable
@@ -16,12 +17,12 @@ from tests.unit.bus.command_world import IDLE, SWAP, World, command, every_kind,
 CASES = {
     "other node": (command(9, epoch=5, uid="uid-9"), RefusalCode.OTHER_NODE, "uid-9"),
     "another node's name": (
-        msgspec.structs.replace(command(9, epoch=5), node="b.example"),
+        replace(command(9, epoch=5), node="b.example"),
         RefusalCode.OTHER_NODE,
         "the command is for node b.example",
     ),
     "another node's name for the op that ended": (
-        msgspec.structs.replace(command(4, epoch=5, token=3), node="b.example"),
+        replace(command(4, epoch=5, token=3), node="b.example"),
         RefusalCode.OTHER_NODE,
         "the command is for node b.example",
     ),
@@ -49,14 +50,12 @@ CASES = {
         "driver supports only quiesce, idle",
     ),
     "unknown kind": (
-        msgspec.structs.replace(command(5, epoch=5, token=3), kind=CommandKind("polish")),
+        replace(command(5, epoch=5, token=3), kind=CommandKind("polish")),
         RefusalCode.UNKNOWN_KIND,
         "upgrade the agent",
     ),
     "unreadable body": (
-        msgspec.structs.replace(
-            command(5, IDLE, epoch=5, token=3), body=msgspec.Raw(b'{"proven":7}')
-        ),
+        replace(command(5, IDLE, epoch=5, token=3), body=msgspec.Raw(b'{"proven":7}')),
         RefusalCode.UNREADABLE,
         "proven",
     ),

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.bus.port import BusUnavailable
 from libs.bus.rates import WINDOW
@@ -178,7 +178,7 @@ async def test_a_stream_created_again_takes_nothing_back_before_agents_have_repe
 async def test_only_kinds_and_sizes_of_the_contracts_are_kept(
     world: World, subject: str, report: Report, why: IgnoredReport
 ) -> None:
-    larger = msgspec.structs.replace(STATE, max_message=2 * STATE.max_message)
+    larger = replace(STATE, max_message=2 * STATE.max_message)
     await world.writer.ensure(larger)
     await world.writer.store(larger, subject, encode(report))
     await world.clock.sleep(1.0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.bus.token_renewal import EARLIEST, LATEST, TokenLife, TokenRenewal, token_life
-from tests.unit.manual_clock import ManualClock
+from tests.builders.manual_clock import ManualClock
 
 ISSUED, EXPIRES = 1_000.0, 2_000.0
 

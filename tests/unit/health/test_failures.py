@@ -3,16 +3,14 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from libs.contracts.facts import Gpu
 from libs.contracts.gpus import FabricState, GpuIdentity, GpuProblem, RecoveryAction
 from libs.contracts.health import HealthState
-from libs.contracts.telemetry import GpuSample
 from libs.health.node import Sweep, after_sweep, failures, node_health
 from libs.health.record import GpuRecord, Moment
+from tests.builders.gpus import gpu, sample
 
-GPU = Gpu(uuid="GPU-0", index=0, minor=0, pci="00000000:1B:00.0", name="H100", memory_mib=81559)
+GPU = gpu()
 
 Case = tuple[dict[str, Any], dict[str, Any]]
 """What differs of the GPU, and of its sample."""
@@ -38,9 +36,8 @@ USABLE: list[Case] = [
 
 
 def sweep(case: Case) -> Sweep:
-    gpu, sample = case
-    samples = [GpuSample(GPU.uuid, GPU.index, GPU.pci, **sample)]
-    return Sweep(gpus=[replace(GPU, **gpu)], samples=samples)
+    changed, read = case
+    return Sweep(gpus=[gpu(**changed)], samples=[sample(**read)])
 
 
 @pytest.mark.parametrize("case", [*FAILED, *USABLE])

@@ -25,10 +25,20 @@ from libs.health.record import (
 )
 from libs.health.rules import CONDITIONS
 from libs.health.xids import XIDS, meaning
+from tests.builders.gpus import gpu
 
 OK, DEGRADED, FAILED = HealthState.OK, HealthState.DEGRADED, HealthState.FAILED
-GPU = Gpu(uuid="GPU-0", index=0, minor=0, pci="00000000:1B:00.0", name="H100", memory_mib=81559)
-SAYS_NONE = replace(GPU, recovery=RecoveryAction.NONE)
+GPU = gpu()
+TO_BE_FREED = (
+    *(RecoveryAction.GPU_RESET, RecoveryAction.NODE_REBOOT, RecoveryAction.DRAIN_AND_RESET),
+    *(RecoveryAction.RECOVER_IMEX_DOMAIN, RecoveryAction.BUS_RESET, RecoveryAction.SYSTEM_REBOOT),
+)
+"""What no job can go on beside."""
+UNUSABLE = (
+    *(GpuProblem.LOST, GpuProblem.RESET_REQUIRED, GpuProblem.INSUFFICIENT_POWER),
+    *(GpuProblem.UNIDENTIFIED, GpuProblem("later")),
+)
+SAYS_NONE = gpu(recovery=RecoveryAction.NONE)
 
 
 class Node:
@@ -66,21 +76,12 @@ class Node:
 @pytest.mark.parametrize(
     ("gpu", "sample", "rule", "state"),
     [
-        (replace(GPU, recovery=RecoveryAction.GPU_RESET), {}, "recovery-action", FAILED),
-        (replace(GPU, recovery=RecoveryAction.NODE_REBOOT), {}, "recovery-action", FAILED),
-        (replace(GPU, recovery=RecoveryAction.DRAIN_AND_RESET), {}, "recovery-action", FAILED),
-        (replace(GPU, recovery=RecoveryAction.RECOVER_IMEX_DOMAIN), {}, "recovery-action", FAILED),
-        (replace(GPU, recovery=RecoveryAction.BUS_RESET), {}, "recovery-action", FAILED),
-        (replace(GPU, recovery=RecoveryAction.SYSTEM_REBOOT), {}, "recovery-action", FAILED),
-        (replace(GPU, recovery=RecoveryAction.DRAIN_P2P), {}, "recovery-action", DEGRADED),
-        (replace(GPU, recovery=RecoveryAction.UNKNOWN_ACTION), {}, "recovery-action", DEGRADED),
-        (replace(GPU, hung=True), {}, "unusable", FAILED),
-        (replace(GPU, problem=GpuProblem.HUNG, hung=True), {}, "unusable", FAILED),
-        (replace(GPU, problem=GpuProblem.LOST), {}, "unusable", FAILED),
-        (replace(GPU, problem=GpuProblem.RESET_REQUIRED), {}, "unusable", FAILED),
-        (replace(GPU, problem=GpuProblem.INSUFFICIENT_POWER), {}, "unusable", FAILED),
-        (replace(GPU, problem=GpuProblem.UNIDENTIFIED), {}, "unusable", FAILED),
-        (replace(GPU, problem=GpuProblem("later")), {}, "unusable", FAILED),
+        *((gpu(recovery=each), {}, "recovery-action", FAILED) for each in TO_BE_FREED),
+        (gpu(recovery=RecoveryAction.DRAIN_P2P), {}, "recovery-action", DEGRADED),
+        (gpu(recovery=RecoveryAction.UNKNOWN_ACTION), {}, "recovery-action", DEGRADED),
+        (gpu(hung=True), {}, "unusable", FAILED),
+        (gpu(problem=GpuProblem.HUNG, hung=True), {}, "unusable", FAILED),
+        *((gpu(problem=each), {}, "unusable", FAILED) for each in UNUSABLE),
         (GPU, {"ecc_volatile_uncorrected": 1}, "ecc", DEGRADED),
         (GPU, {"remap_failure": 1}, "row-remap", FAILED),
         (GPU, {"remap_pending": 1}, "row-remap", DEGRADED),
@@ -103,8 +104,8 @@ def test_a_reading_breaks_its_rule_at_once(
     [
         (GPU, {}),
         (SAYS_NONE, {}),
-        (replace(GPU, nvlinks=18, nvlinks_down=(4,)), {}),
-        (replace(GPU, fabric_state=FabricState.IN_PROGRESS), {}),
+        (gpu(nvlinks=18, nvlinks_down=(4,)), {}),
+        (gpu(fabric_state=FabricState.IN_PROGRESS), {}),
         (GPU, {"ecc_volatile_corrected": 9, "ecc_aggregate_uncorrected": 3}),
         (GPU, {"remapped_uncorrectable": 2, "retired_uncorrected": 2}),
         (GPU, {"clock_reasons": 0x4 | 0x1 | 0x10}),
@@ -132,17 +133,17 @@ def test_clocks_are_reduced_for_a_while_before_that_counts_and_after(
 
 def test_a_link_that_was_active_and_went_down_counts_and_one_that_never_was_does_not() -> None:
     node = Node()
-    gpu = replace(GPU, nvlinks=6, nvlinks_down=(4, 5))
-    assert node.lasts(gpu, seconds=60) == [OK] * 60
-    down = replace(gpu, nvlinks_down=(0, 4, 5))
+    linked = gpu(nvlinks=6, nvlinks_down=(4, 5))
+    assert node.lasts(linked, seconds=60) == [OK] * 60
+    down = replace(linked, nvlinks_down=(0, 4, 5))
     assert node.lasts(down, seconds=12) == [OK] * 10 + [DEGRADED] * 2
     assert node.sweep(down).findings[0].message == "NVLinks went down: 0"
-    assert node.lasts(gpu, seconds=32) == [DEGRADED] * 30 + [OK] * 2
+    assert node.lasts(linked, seconds=32) == [DEGRADED] * 30 + [OK] * 2
 
 
 def test_a_fabric_that_cannot_be_joined_fails_the_gpu() -> None:
-    gpu = replace(GPU, fabric_state=FabricState.FAILED)
-    assert Node().lasts(gpu, seconds=12) == [OK] * 10 + [FAILED] * 2
+    apart = gpu(fabric_state=FabricState.FAILED)
+    assert Node().lasts(apart, seconds=12) == [OK] * 10 + [FAILED] * 2
 
 
 @pytest.mark.parametrize("value", [None, -1, 2**63, 2, True, 1.0, float("nan"), "1"])
@@ -162,19 +163,17 @@ def test_an_xid_means_what_the_table_says(code: int) -> None:
     assert [each.xid for each in health.findings] == ([code] if health.state is not OK else [])
 
 
-@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 68, 92, 154])
-def test_errors_of_applications_and_notices_say_nothing_against_the_gpu(code: int) -> None:
-    assert meaning(code).state is OK
-
-
-@pytest.mark.parametrize("code", [48, 64, 74, 79, 95, 109, 119, 120, 140, 155, 156])
-def test_these_xids_fail_the_gpu(code: int) -> None:
-    assert meaning(code).state is FAILED
-
-
-@pytest.mark.parametrize("code", [94, *range(144, 151), 173, 99_999])
-def test_these_xids_degrade_the_gpu(code: int) -> None:
-    assert meaning(code).state is DEGRADED
+@pytest.mark.parametrize(
+    ("state", "codes"),
+    [
+        (OK, [5, 13, 31, 43, 45, 63, 68, 92, 154]),
+        (FAILED, [48, 64, 74, 79, 95, 109, 119, 120, 140, 155, 156]),
+        (DEGRADED, [94, *range(144, 151), 173, 99_999]),
+    ],
+    ids=["of applications, notices and unused numbers", "that fail it", "that degrade it"],
+)
+def test_xids_say_this_against_the_gpu(state: HealthState, codes: list[int]) -> None:
+    assert {code: meaning(code).state for code in codes} == dict.fromkeys(codes, state)
 
 
 def test_a_contained_memory_error_degrades_the_gpu_and_what_the_driver_asks_for_fails_it() -> None:
@@ -183,12 +182,8 @@ def test_a_contained_memory_error_degrades_the_gpu_and_what_the_driver_asks_for_
     after: dict[str, Any] = {"ecc_volatile_uncorrected": 1, "remap_pending": 1}
     assert node.sweep(SAYS_NONE, xids=[94], **after).state is DEGRADED
     assert set(node.lasts(SAYS_NONE, seconds=600, **after)) == {DEGRADED}
-    asks = replace(GPU, recovery=RecoveryAction.GPU_RESET)
+    asks = gpu(recovery=RecoveryAction.GPU_RESET)
     assert node.sweep(asks, **after).state is FAILED
-
-
-def test_an_unused_number_says_nothing() -> None:
-    assert meaning(5).state is OK
 
 
 def test_an_xid_stays_while_the_driver_asks_for_nothing_and_the_gpu_never_left() -> None:
@@ -209,7 +204,7 @@ def test_an_xid_ends_when_the_gpu_is_back_and_its_driver_asks_for_nothing() -> N
 
 def test_an_xid_ends_when_what_the_driver_asked_for_was_done() -> None:
     node = Node()
-    asks = replace(GPU, recovery=RecoveryAction.GPU_RESET)
+    asks = gpu(recovery=RecoveryAction.GPU_RESET)
     node.sweep(asks, xids=[119, 154])
     assert node.lasts(asks, seconds=60) == [FAILED] * 60
     assert node.lasts(SAYS_NONE, seconds=32) == [FAILED] * 30 + [OK] * 2
@@ -217,10 +212,10 @@ def test_an_xid_ends_when_what_the_driver_asked_for_was_done() -> None:
 
 def test_where_the_driver_names_no_action_a_hang_that_ends_heals_no_xid_and_a_reset_does() -> None:
     node = Node()
-    hung = replace(GPU, problem=GpuProblem.HUNG, hung=True)
+    hung = gpu(problem=GpuProblem.HUNG, hung=True)
     node.sweep(hung, xids=[119])
     assert set(node.lasts(GPU, seconds=600)) == {FAILED}
-    node.lasts(replace(GPU, problem=GpuProblem.RESET_REQUIRED), seconds=1)
+    node.lasts(gpu(problem=GpuProblem.RESET_REQUIRED), seconds=1)
     assert node.lasts(GPU, seconds=32)[-2:] == [OK, OK]
 
 
@@ -293,7 +288,9 @@ def test_a_restart_in_the_midst_of_a_return_begins_it_anew() -> None:
         (None, OK),
     ],
 )
-def test_a_problem_of_nvml_as_a_whole(problem: GpuProblem | None, state: HealthState) -> None:
+def test_a_problem_of_nvml_fails_the_gpus_only_where_it_concerns_all_of_them(
+    problem: GpuProblem | None, state: HealthState
+) -> None:
     node = Node()
     node.sweep()
     assert node.add(Sweep(problem=problem), wait=1.0).state is state
@@ -302,7 +299,7 @@ def test_a_problem_of_nvml_as_a_whole(problem: GpuProblem | None, state: HealthS
 
 def test_a_fatal_error_of_a_switch_degrades_all_gpus_until_they_are_reset() -> None:
     node = Node()
-    node.sweep(GPU, replace(GPU, uuid="GPU-1", index=1))
+    node.sweep(GPU, gpu(uuid="GPU-1", index=1))
     node.add(Sweep(switch_error=("0000:c1:00", 20034)))
     health = node_health(node.records)
     assert [gpu.state for gpu in health.gpus] == [DEGRADED, DEGRADED]
@@ -311,7 +308,7 @@ def test_a_fatal_error_of_a_switch_degrades_all_gpus_until_they_are_reset() -> N
     node.restart()
     assert node_health(node.records) == health
     assert set(node.lasts(SAYS_NONE, seconds=600)) == {DEGRADED}
-    node.sweep(replace(GPU, problem=GpuProblem.RESET_REQUIRED), wait=1.0)
+    node.sweep(gpu(problem=GpuProblem.RESET_REQUIRED), wait=1.0)
     assert node.lasts(SAYS_NONE, seconds=32) == [FAILED] * 30 + [OK] * 2
 
 
@@ -326,7 +323,7 @@ def test_a_gpu_that_hung_from_the_start_is_the_one_that_is_named_later() -> None
 
 def test_a_gpu_keeps_its_findings_under_another_index() -> None:
     node = Node()
-    other = replace(GPU, uuid="GPU-1", index=1)
+    other = gpu(uuid="GPU-1", index=1)
     node.sweep(GPU, other, xids=[79])
     node.sweep(replace(other, index=0))
     states = {each.uuid: each.state for each in node_health(node.records).gpus}
@@ -336,7 +333,7 @@ def test_a_gpu_keeps_its_findings_under_another_index() -> None:
 def test_the_worst_finding_is_first_and_their_number_is_limited() -> None:
     node = Node()
     codes = range(100_000, 100_000 + 2 * MAX_XIDS)
-    health = node.sweep(replace(GPU, hung=True), xids=[*codes, 48], remap_pending=1)
+    health = node.sweep(gpu(hung=True), xids=[*codes, 48], remap_pending=1)
     assert len(health.findings) == MAX_FINDINGS
     assert [each.rule for each in health.findings[:2]] == [HealthRule.UNUSABLE, HealthRule.XID]
     assert len(node.records[0].xids) == MAX_XIDS
@@ -387,9 +384,9 @@ def test_no_sweep_however_hostile_is_an_error(found: list[Sweep]) -> None:
         health = node_health(node.records)
         assert decode(Health, encode(health)) == health
         assert len(health.gpus) <= MAX_GPUS
-        for gpu in health.gpus:
-            worst = [each.state for each in gpu.findings]
-            assert gpu.state is (FAILED if FAILED in worst else DEGRADED if worst else OK)
+        for judged in health.gpus:
+            worst = [each.state for each in judged.findings]
+            assert judged.state is (FAILED if FAILED in worst else DEGRADED if worst else OK)
 
 
 @settings(max_examples=60, deadline=None)
@@ -400,7 +397,7 @@ def test_no_finding_ends_before_its_time(steps: list[tuple[dict[str, Any], bool,
     ended: dict[tuple[str, HealthState], float] = {}
     limits = {(each.rule, each.state): each for each in CONDITIONS}
     for sample, hung, wait in steps:
-        health = node.sweep(replace(GPU, hung=hung), wait=wait, **sample)
+        health = node.sweep(gpu(hung=hung), wait=wait, **sample)
         now = {(each.rule.value, each.state) for each in health.findings}
         for key in now - began.keys():
             began[key] = node.time

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.host.cuda.child import Driver
-from tests.unit.host.builders import put
+from tests.builders.machine_files import put
 
 
 def test_parts_of_the_library_are_loaded_from_all_folders_the_own_one_first(

@@ -9,7 +9,7 @@ import pytest
 from libs.host import device_nodes
 from libs.host.device_nodes import DeviceNode
 from libs.host.tree import Tree
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import link, put
 
 DEVICES = """\
 Character devices:

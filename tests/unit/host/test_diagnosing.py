@@ -11,7 +11,7 @@ from libs.contracts.diagnoses import MEANINGS, Diagnosis, describe
 from libs.host import acs, diagnosing
 from libs.host.module_log import ModuleLog, Refusal, last_refusal, unstarted_gpus
 from libs.host.tree import Tree
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import H100, link, put
 
 UNSIGNED = b"4,900,5000000,-;nvidia: Loading of unsigned module is rejected\n"
 UNKNOWN_KEY = b"5,901,5000000,-;Loading of module with unavailable key is rejected\n"
@@ -36,6 +36,8 @@ BEGIN = (
 )
 WRITTEN = b"12,914,7000000,-;NVRM: GPU 0000:00:10.0: RmInitAdapter failed! of a process\n"
 HOSTILE = b"3,915,7000000,-;NVRM: GPU 0000:00:10.0: RmInitAdapter failed! \xff\x1b[2J\n"
+FAILED_ADAPTER = "RmInitAdapter failed! (0x61:0x56:1603)"
+NO_IMAGE = "RmFetchGspRmImages: No firmware image found"
 OTHER_MODULE = b"4,907,5000000,-;zfs: version magic '6.8.0-45' should be '6.8.0-48'\n"
 
 
@@ -86,14 +88,8 @@ def test_the_log_is_read_from_its_begin_and_then_what_is_new(
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ((ADAPTER,), {"0000:00:10": "RmInitAdapter failed! (0x61:0x56:1603)"}),
-        (
-            (FIRMWARE, ADAPTER, FOLLOWS),
-            {
-                "0000:00:10": "RmFetchGspRmImages: No firmware image found;"
-                " RmInitAdapter failed! (0x61:0x56:1603)"
-            },
-        ),
+        ((ADAPTER,), {"0000:00:10": FAILED_ADAPTER}),
+        ((FIRMWARE, ADAPTER, FOLLOWS), {"0000:00:10": f"{NO_IMAGE}; {FAILED_ADAPTER}"}),
         (
             (BEGIN, OFF_THE_BUS, LOADED),
             {
@@ -159,9 +155,7 @@ def config(*, redirects: bool) -> bytes:
 
 def add_gpu(root: Path, *, group: str, redirects: bool) -> None:
     real = f"/sys/devices/pci0000:00/{BRIDGE}"
-    values = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}
-    values |= {"subsystem_vendor": "0x10de", "subsystem_device": "0x16c1"}
-    for name, text in values.items():
+    for name, text in H100.items():
         put(root, f"{real}/{GPU}/{name}", text)
     link(root, f"{real}/{GPU}/iommu_group", "../../../../kernel/iommu_groups/7")
     put(root, "/sys/kernel/iommu_groups/7/type", f"{group}\n")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from libs.host import driver_files
-from tests.unit.host.builders import tree
+from tests.builders.machine_files import tree
 
 
 def test_the_installed_digest_is_read(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from libs.host.files import UNDO_LOG, CorruptUndoLog, FileChange, UndoableFiles
 from libs.host.tree import MAX_BYTES, Tree
-from tests.unit.host.builders import put
+from tests.builders.machine_files import put
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, bytes | None]]:

@@ -5,7 +5,7 @@ import pytest
 from libs.host import gate
 from libs.host.gate import GateAnswer, GateRequest
 from libs.host.tree import Tree
-from tests.unit.host.builders import put
+from tests.builders.machine_files import put
 
 OLD = GateRequest(pod_uid="old", label="d-1", started=10.0)
 NEW = GateRequest(pod_uid="new", label="d-2", started=20.0)

@@ -3,27 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.facts import Gpu
 from libs.contracts.gpus import REMEDIES, GpuProblem
-from libs.contracts.telemetry import GpuSample
 from libs.host.gpus.division import Activation
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable
 from libs.testing.nvml.products import A100, H100
+from tests.builders.gpus import gpu, sample
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.host.mig_suite import MigSuite
-
-
-def gpu(index: int) -> Gpu:
-    return Gpu(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index,
-        pci=f"0000:{index:02x}:00.0",
-        name="H100",
-        memory_mib=81559,
-    )
 
 
 class MemoryGpuFixture:
@@ -37,7 +25,7 @@ class MemoryGpuFixture:
         self.gpus = MemoryGpus(
             [gpu(0), gpu(1)],
             driver=lambda: self.driver,
-            samples=lambda gpu: GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=40),
+            samples=lambda gpu: sample(gpu.index, temperature_c=40),
             held=self._held,
             mig=self._mig,
         )

@@ -7,7 +7,7 @@ import pytest
 from libs.host import driver_files, gate, host_driver
 from libs.host.gate import GateAnswer
 from libs.host.tree import Tree
-from tests.unit.host.builders import add_program, link, put, tree
+from tests.builders.machine_files import add_program, link, put, tree
 
 LOADED = {"/proc/modules": "nvidia 1 0 - Live 0x0\n"}
 

@@ -11,8 +11,8 @@ from libs.host.tree import Tree
 from libs.testing.machines.base_files import PLAIN, create_base_files, gpus
 from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.kernel import SimulatedKernel
+from tests.builders.manual_clock import ManualClock
 from tests.unit.host.kernel_suite import KernelSuite
-from tests.unit.manual_clock import ManualClock
 
 P = ParamSpec("P")
 T = TypeVar("T")

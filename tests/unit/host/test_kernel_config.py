@@ -8,7 +8,7 @@ import pytest
 
 from libs.host.kernel_config import options
 from libs.host.tree import Tree, Unreadable
-from tests.unit.host.builders import put, tree
+from tests.builders.machine_files import put, tree
 
 RELEASE = "6.8.0-48-generic"
 NAMES = ("NO_HZ", "PREEMPT")

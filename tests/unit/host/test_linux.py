@@ -6,7 +6,7 @@ import pytest
 
 from libs.host.linux import KernelRefused, RealKernelForbidden, RealLinux, _mounts_below  # pyright: ignore[reportPrivateUsage]
 from libs.host.tree import Tree
-from tests.unit.host.builders import tree
+from tests.builders.machine_files import tree
 
 
 def test_the_real_kernel_needs_permission(tmp_path: Path) -> None:

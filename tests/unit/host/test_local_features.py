@@ -8,7 +8,7 @@ import pytest
 from libs.contracts.facts import LocalFeatures
 from libs.host.local_features import FOLDER, MAX_LABELS, PREFIX, local_features
 from libs.host.tree import Tree
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import link, put
 
 RESERVED = f"keys of kubernetes.io, k8s.io, nvidia.com, sluice.dev are not used, but for {PREFIX}"
 NOW = 1_800_000_000.0

@@ -7,7 +7,7 @@ import pytest
 from libs.contracts.facts import NextKernel
 from libs.host.next_kernel import next_kernel
 from libs.host.tree import Tree
-from tests.unit.host.builders import put
+from tests.builders.machine_files import put
 
 OLD, NEW = "6.8.0-48-generic", "6.8.0-50-generic"
 EL_OLD, EL_NEW = "5.14.0-427.13.1.el9_4.x86_64", "5.14.0-503.11.1.el9_5.x86_64"

@@ -5,7 +5,7 @@ from pathlib import Path
 from libs.host.driver_files import ROOT
 from libs.host.persistence import SOCKET, lead_to_socket
 from libs.host.tree import Tree
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import link, put
 from tests.unit.host.cdi.drivers import add_socket
 
 

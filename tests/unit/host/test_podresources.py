@@ -14,25 +14,15 @@ from libs.host.podresources.assignments import (
     device_list,
     pods_by_gpu,
 )
+from tests.builders.gpus import gpu
 
 WEB = PodContainer("team-a", "web.1", "cuda")
 
 
-def gpu(index: int, *migs: Mig) -> Gpu:
-    return Gpu(
-        uuid=f"GPU-{index:04}",
-        index=index,
-        minor=index + 4,
-        pci=f"0000:0{index}:00.0",
-        name="NVIDIA A100",
-        memory_mib=40_960,
-        migs=migs,
-    )
-
-
+MIG = Mig(uuid="MIG-aaaa", profile="1g.5gb", gpu_instance=9)
 MACHINE = (
-    gpu(0),
-    gpu(1, Mig(uuid="MIG-aaaa", profile="1g.5gb", gpu_instance=9)),
+    gpu(0, uuid="GPU-0000", minor=4),
+    gpu(1, uuid="GPU-0001", minor=5, migs=(MIG,)),
     Gpu(uuid="", index=2, minor=-1, pci="", name="", memory_mib=0),
 )
 

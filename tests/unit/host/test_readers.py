@@ -1,6 +1,7 @@
 """The readers of a machine's files, as kernels write these files."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,16 +10,10 @@ from libs.contracts.facts import Cpu, Kernel, Memory, OperatingSystem, PciDevice
 from libs.host import holders, modules, pci, system
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.fatal import Fatal
-from tests.unit.host.builders import link, put, tree
+from tests.builders import machine_files
+from tests.builders.machine_files import link, put, put_device, tree
 
-H100 = {
-    "class": "0x030200",
-    "vendor": "0x10de",
-    "device": "0x2330",
-    "subsystem_vendor": "0x10de",
-    "subsystem_device": "0x16c1",
-    "numa_node": "1",
-}
+H100 = {**machine_files.H100, "numa_node": "1"}
 POD = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"
 CONTAINER = "ab" * 32
 
@@ -30,10 +25,8 @@ def found(machine: Tree) -> tuple[PciDevice, ...]:
 
 
 def with_device(root: Path, address: str, files: dict[str, str]) -> Tree:
-    return tree(
-        root,
-        {f"/sys/bus/pci/devices/{address}/{name}": f"{text}\n" for name, text in files.items()},
-    )
+    put_device(root, address, files)
+    return Tree(root)
 
 
 def test_a_pci_device_is_read_from_sysfs(tmp_path: Path) -> None:
@@ -127,104 +120,80 @@ def test_modules_are_unloaded_before_those_that_they_use() -> None:
     assert {"nvidia_uvm", "nvidia_peermem", "nvidia_fs", "gdrdrv"} < set(order)
 
 
-def test_the_kernel_is_described(tmp_path: Path) -> None:
-    secure = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-    machine = tree(
-        tmp_path,
+SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+OS_RELEASE = "ID=rhel\nVERSION_ID=\"9.4\"\nPRETTY_NAME='Red Hat'\nOSTREE_VERSION=417\n\nnonsense\n"
+RHEL = OperatingSystem(id="rhel", version_id="9.4", name="Red Hat", ostree_version="417")
+AMD = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nflags\t\t: sse avx\n\n"
+ARM = (
+    "processor\t: 0\nFeatures\t: fp asimd sve2\nCPU implementer\t: 0x41\n"
+    "CPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd4f\nCPU revision\t: 2\n\n"
+)
+DESCRIBED: dict[str, tuple[Callable[[Tree], object], dict[str, str], object]] = {
+    "the kernel": (
+        system.kernel,
         {
             "/proc/sys/kernel/osrelease": "6.8.0-48-generic\n",
             "/proc/modules": "".join(
                 f"{name} 1 0 - Live 0x0\n" for name in ("nouveau", "ext4", "rdma_ucm")
             ),
             "/sys/fs/selinux/enforce": "1",
-            secure: "\x06\x00\x00\x00\x01",
+            SECURE_BOOT: "\x06\x00\x00\x00\x01",
             "/boot/config-6.8.0-48-generic": (
                 "CONFIG_NO_HZ=y\n# CONFIG_PREEMPT is not set\nCONFIG_HZ=250\n"
             ),
         },
-    )
-    assert system.kernel(machine) == Kernel(
-        release="6.8.0-48-generic",
-        selinux=True,
-        secure_boot=True,
-        config={"NO_HZ": "y"},
-        modules=("nouveau", "rdma_ucm"),
-    )
-
-
-def test_a_kernel_with_few_files_is_described(tmp_path: Path) -> None:
-    assert system.kernel(tree(tmp_path)) is None
-    machine = tree(tmp_path, {"/proc/sys/kernel/osrelease": "6.1", "/proc/modules": ""})
-    assert system.kernel(machine) == Kernel(release="6.1")
-
-
-def test_the_boot_id_is_read(tmp_path: Path) -> None:
-    machine = tree(tmp_path, {"/proc/sys/kernel/random/boot_id": "6a1d2f0b\n"})
-    assert system.boot_id(machine) == "6a1d2f0b"
-    assert system.boot_id(tree(tmp_path / "other")) == ""
-
-
-@pytest.mark.parametrize("path", ["/etc/os-release", "/usr/lib/os-release"])
-def test_the_operating_system_is_read_from_os_release(tmp_path: Path, path: str) -> None:
-    text = "ID=rhel\nVERSION_ID=\"9.4\"\nPRETTY_NAME='Red Hat'\nOSTREE_VERSION=417\n\nnonsense\n"
-    machine = tree(tmp_path, {path: text})
-    assert system.operating_system(machine) == OperatingSystem(
-        id="rhel", version_id="9.4", name="Red Hat", ostree_version="417"
-    )
-
-
-def test_an_os_release_without_an_id_is_ignored(tmp_path: Path) -> None:
-    assert system.operating_system(tree(tmp_path, {"/etc/os-release": "NAME=x\n"})) is None
-
-
-def test_the_processors_are_described(tmp_path: Path) -> None:
-    cpu = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nflags\t\t: sse avx\n\n"
-    machine = tree(
-        tmp_path,
+        Kernel(
+            release="6.8.0-48-generic",
+            selinux=True,
+            secure_boot=True,
+            config={"NO_HZ": "y"},
+            modules=("nouveau", "rdma_ucm"),
+        ),
+    ),
+    "a kernel with few files": (
+        system.kernel,
+        {"/proc/sys/kernel/osrelease": "6.1", "/proc/modules": ""},
+        Kernel(release="6.1"),
+    ),
+    "no kernel": (system.kernel, {}, None),
+    "the boot id": (system.boot_id, {"/proc/sys/kernel/random/boot_id": "6a1d\n"}, "6a1d"),
+    "no boot id": (system.boot_id, {}, ""),
+    "the system in /etc": (system.operating_system, {"/etc/os-release": OS_RELEASE}, RHEL),
+    "the system in /usr": (system.operating_system, {"/usr/lib/os-release": OS_RELEASE}, RHEL),
+    "a system without an id": (system.operating_system, {"/etc/os-release": "NAME=x\n"}, None),
+    "the processors": (
+        system.cpu,
         {
             "/proc/sys/kernel/arch": "riscv64\n",
-            "/proc/cpuinfo": f"processor\t: 0\n{cpu}processor\t: 1\n{cpu}",
+            "/proc/cpuinfo": f"processor\t: 0\n{AMD}processor\t: 1\n{AMD}",
             "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list": "0,96\n",
             "/sys/devices/system/cpu/cpufreq/x": "",
         },
-    )
-    assert system.cpu(machine) == Cpu(
-        architecture="riscv64",
-        vendor="AuthenticAMD",
-        family=25,
-        model=17,
-        count=2,
-        multithreading=True,
-        flags=("avx", "sse"),
-    )
-    assert system.cpu(tree(tmp_path / "other")) is None
-
-
-def test_an_arm_processor_is_described_by_its_register(tmp_path: Path) -> None:
-    cpu = (
-        "processor\t: 0\nFeatures\t: fp asimd sve2\nCPU implementer\t: 0x41\n"
-        "CPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd4f\nCPU revision\t: 2\n\n"
-    )
-    machine = tree(tmp_path, {"/proc/sys/kernel/arch": "aarch64\n", "/proc/cpuinfo": cpu})
-    assert system.cpu(machine) == Cpu(
-        architecture="aarch64",
-        vendor="0x41",
-        family=0x1F,
-        model=0xD4F2,
-        count=1,
-        flags=("asimd", "fp", "sve2"),
-    )
-
-
-def test_the_architecture_defaults_to_that_of_this_process(tmp_path: Path) -> None:
-    found = system.cpu(tree(tmp_path, {"/proc/cpuinfo": "processor\t: 0\n"}))
-    assert found is not None
-    assert found.architecture == os.uname().machine
-
-
-def test_the_memory_is_described(tmp_path: Path) -> None:
-    machine = tree(
-        tmp_path,
+        Cpu(
+            architecture="riscv64",
+            vendor="AuthenticAMD",
+            family=25,
+            model=17,
+            count=2,
+            multithreading=True,
+            flags=("avx", "sse"),
+        ),
+    ),
+    "an Arm processor, by its register": (
+        system.cpu,
+        {"/proc/sys/kernel/arch": "aarch64\n", "/proc/cpuinfo": ARM},
+        Cpu(
+            architecture="aarch64",
+            vendor="0x41",
+            family=0x1F,
+            model=0xD4F2,
+            count=1,
+            flags=("asimd", "fp", "sve2"),
+        ),
+    ),
+    "no processor": (system.cpu, {}, None),
+    "the memory": (
+        system.memory,
         {
             "/proc/meminfo": "MemTotal:       2113407800 kB\nMemFree: 1 kB\n",
             "/proc/swaps": "Filename Type\n/swapfile file\n",
@@ -232,15 +201,25 @@ def test_the_memory_is_described(tmp_path: Path) -> None:
             "/sys/devices/system/node/node1/x": "",
             "/sys/devices/system/node/online": "0-1",
         },
-    )
-    assert system.memory(machine) == Memory(bytes=2113407800 * 1024, numa_nodes=2, swap=True)
-    assert system.memory(tree(tmp_path / "other")) is None
+        Memory(bytes=2113407800 * 1024, numa_nodes=2, swap=True),
+    ),
+    "no memory": (system.memory, {}, None),
+    "the product": (system.machine, {"/sys/class/dmi/id/product_name": "DGX H100 \n"}, "DGX H100"),
+    "no product": (system.machine, {}, ""),
+}
+"""A reader, the files that it finds, and what it returns."""
 
 
-def test_the_product_name_is_read(tmp_path: Path) -> None:
-    machine = tree(tmp_path, {"/sys/class/dmi/id/product_name": "DGX H100 \n"})
-    assert system.machine(machine) == "DGX H100"
-    assert system.machine(tree(tmp_path / "other")) == ""
+@pytest.mark.parametrize("what", DESCRIBED)
+def test_a_machine_is_described_by_its_files(tmp_path: Path, what: str) -> None:
+    read, files, expected = DESCRIBED[what]
+    assert read(tree(tmp_path, files)) == expected
+
+
+def test_the_architecture_defaults_to_that_of_this_process(tmp_path: Path) -> None:
+    found = system.cpu(tree(tmp_path, {"/proc/cpuinfo": "processor\t: 0\n"}))
+    assert found is not None
+    assert found.architecture == os.uname().machine
 
 
 def process(root: Path, pid: int, comm: str, cgroup: str, *open_files: str) -> None:

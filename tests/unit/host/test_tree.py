@@ -11,7 +11,7 @@ import pytest
 
 from libs.host import confined
 from libs.host.tree import MAX_BYTES, Tree, Unreadable, number
-from tests.unit.host.builders import link, put, tree
+from tests.builders.machine_files import link, put, tree
 
 
 @pytest.fixture(params=[confined.open_by_kernel, confined.open_by_steps], autouse=True)

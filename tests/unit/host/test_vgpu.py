@@ -7,7 +7,7 @@ import pytest
 from libs.contracts.facts import Vgpu
 from libs.host.tree import Tree, Unreadable
 from libs.host.vgpu import vgpu
-from tests.unit.host.builders import pci_config, vgpu_capability, vgpu_record
+from tests.builders.machine_files import pci_config, vgpu_capability, vgpu_record
 
 DEVICES = "sys/bus/pci/devices"
 GUEST = vgpu_capability("460.16", "r460_00")

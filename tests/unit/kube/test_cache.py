@@ -51,7 +51,7 @@ def last_limits(world: World, count: int) -> list[str | None]:
 
 
 @in_virtual_time()
-async def test_lookups_by_key_and_by_index(world: World) -> None:
+async def test_objects_are_found_by_key_and_by_index(world: World) -> None:
     await world.write(a="x y", b="x")
     assert not world.cache.is_synced
     async with following_cache(world):

@@ -343,7 +343,7 @@ async def test_each_failure_has_a_type(
     ],
 )
 @in_virtual_time()
-async def test_attributes_of_errors(
+async def test_an_error_has_what_the_response_says_of_it(
     world: World, response: RawResponse, attribute: str, value: object
 ) -> None:
     world.wire.reply(response)
@@ -461,7 +461,7 @@ async def evict(world: World, *, within: float = 10.0) -> EvictionResult:
     ],
 )
 @in_virtual_time()
-async def test_results_of_an_eviction(
+async def test_an_eviction_has_the_result_that_the_responses_show(
     world: World, responses: list[RawResponse], result: EvictionResult
 ) -> None:
     world.wire.reply(*responses)

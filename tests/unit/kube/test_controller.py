@@ -94,7 +94,7 @@ class World(SimWorld):
 
 
 @in_virtual_time(World)
-async def test_results_done_and_requeue(world: World) -> None:
+async def test_what_is_done_rests_and_what_is_requeued_comes_again(world: World) -> None:
     async def reconcile(key: str) -> ReconcileResult:
         return Reconciled() if key == "done" else RequeueAfter(60)
 

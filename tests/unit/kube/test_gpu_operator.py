@@ -49,7 +49,7 @@ def test_a_released_lease_expires_at_once_and_a_deleted_one_later() -> None:
     )
 
 
-def test_leases_of_several_namespaces() -> None:
+def test_leases_of_several_namespaces_count_each_until_they_expire() -> None:
     detector = GpuOperatorDetector()
     detector.observe(None, lease(), now=0.0)
     detector.observe(None, lease("op_2", namespace="m"), now=5.0)

@@ -3,8 +3,8 @@
 import asyncio
 import math
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.kube.client import Kube
 from libs.kube.informer import SERVED_POLL_INTERVAL, VERIFY_TIMEOUT, Informer, missing_definitions
@@ -114,7 +114,7 @@ async def test_a_missing_kind_is_reported_at_most_once_a_minute_until_it_is_serv
 async def test_an_optional_kind_is_never_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await world.follow(msgspec.structs.replace(ROLLOUTS, optional=True))
+    await world.follow(replace(ROLLOUTS, optional=True))
     caplog.clear()
     await world.sleep(600)
     assert (world.informer.missing, world.informer.why_not_synced) == ("", "")

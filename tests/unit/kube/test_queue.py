@@ -49,7 +49,7 @@ async def test_a_key_added_while_running_is_queued_again_afterwards(world: World
 
 
 @in_virtual_time(World)
-async def test_order_of_urgencies(world: World) -> None:
+async def test_keys_are_taken_by_their_highest_urgency(world: World) -> None:
     queue = world.queue
     for key in ("r1", "r2"):
         queue.add(key, Urgency.RESYNC)

@@ -47,7 +47,7 @@ def test_an_unset_time_is_empty(time: str | None) -> None:
 
 
 @pytest.mark.parametrize("items", [[], None])
-def test_an_empty_list(items: list[Any] | None) -> None:
+def test_an_empty_list_has_no_items(items: list[Any] | None) -> None:
     body = encode({"metadata": {"resourceVersion": "7"}, "items": items})
     assert not decode_page(body, CONFIG_MAPS, path="pods").items
 

@@ -129,6 +129,17 @@ def drivers(rendering: RenderResult) -> list[Object]:
     return [rendered.object for rendered in rendering.objects if rendered.driver]
 
 
+def driver_set(*objects: Object) -> Object:
+    """Return the only driver DaemonSet of these policies."""
+    (found,) = drivers(Situation(objects).rendering())
+    return found
+
+
+def driver_pod(*objects: Object) -> Object:
+    """Return the spec of the pods of the only driver DaemonSet of these policies."""
+    return driver_set(*objects)["spec"]["template"]["spec"]
+
+
 def without_digests(daemon_set: Object) -> Object:
     """Return a driver DaemonSet without its digests, which change with every field."""
     template = deepcopy(daemon_set["spec"]["template"])
@@ -152,6 +163,12 @@ def pod_of(rendering: RenderResult, app: str) -> Object:
         for rendered in rendering.objects
         if rendered.kind == "DaemonSet" and rendered.object["metadata"]["labels"]["app"] == app
     ]
+    return found
+
+
+def container_of(app: str, **spec: Any) -> Object:
+    """Return the container of an agent of a ClusterPolicy with these settings."""
+    (found,) = pod_of(Situation([cluster_policy(**spec)]).rendering(), app)["containers"]
     return found
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.bus.agent import AgentSettings
 from libs.host.gpus.library import find_library
@@ -19,7 +19,7 @@ from libs.policy.kinds.agents import (
 )
 from libs.policy.kinds.common import EnvVar
 from libs.policy.manifests import parse_manifest
-from libs.policy.render.rendered import Operand
+from libs.policy.render.rendered import Operand, RenderResult
 from libs.policy.wanted import INSTALL_DIR
 from libs.runtime.settings import load
 from services.driver.node.agent import DriverAgentSettings
@@ -29,6 +29,7 @@ from tests.unit.policy.situations import (
     SITUATIONS,
     Situation,
     cluster_policy,
+    container_of,
     env_of,
     pod_of,
     rendered_names,
@@ -52,13 +53,18 @@ NAMES = (
 )
 
 
+def apps_of(rendering: RenderResult) -> list[str]:
+    """Return the agents that are rendered."""
+    names = rendered_names(rendering)
+    agents = zip(APPS, NAMES, strict=True)
+    return [app for app, name in agents if ("DaemonSet", name) in names]
+
+
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) -> None:
     rendering = SITUATIONS[name].rendering()
     directories: list[str] = []
-    for app, name_of_agent in zip(APPS, NAMES, strict=True):
-        if ("DaemonSet", name_of_agent) not in rendered_names(rendering):
-            continue
+    for app in apps_of(rendering):
         pod = pod_of(rendering, app)
         assert pod["automountServiceAccountToken"] is False
         sources = [
@@ -80,11 +86,9 @@ def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) ->
 
 
 def test_agents_without_tls_have_no_ca() -> None:
-    without = msgspec.structs.replace(SETTINGS, bus_ca="")
+    without = replace(SETTINGS, bus_ca="")
     rendering = Situation([cluster_policy()]).rendering(without)
-    for app, name in zip(APPS, NAMES, strict=True):
-        if ("DaemonSet", name) not in rendered_names(rendering):
-            continue
+    for app in apps_of(rendering):
         pod = pod_of(rendering, app)
         (container,) = pod["containers"]
         assert "SLUICE_NATS_CA_FILE" not in env_of(container)
@@ -113,7 +117,9 @@ def test_every_agent_finds_the_driver_in_the_folder_of_the_policy(tmp_path: Path
         settings = load(AgentSettings, environ=with_node(env_of(container)))
         found = find_library(Tree(tmp_path), setting="", driver_root=settings.driver_root)
         assert found == str(library), app
-    (container,) = pod_of(Situation([cluster_policy()]).rendering(), APPS[0])["containers"]
+    container = container_of(
+        APPS[0],
+    )
     settings = load(AgentSettings, environ=with_node(env_of(container)))
     assert settings.driver_root == INSTALL_DIR
 
@@ -126,15 +132,12 @@ def with_node(env: dict[str, Any]) -> dict[str, str]:
 
 
 def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:
-    policy = cluster_policy(
+    limits = {"resources": {"limits": {"cpu": 2, "memory": "1Gi"}}}
+    container = container_of(
+        APPS[0],
         toolkit={"resources": {"limits": {"cpu": 1}}},
-        migManager={
-            "resources": {"limits": {"cpu": 2, "memory": "1Gi"}},
-            "imagePullPolicy": "Always",
-        },
+        migManager={**limits, "imagePullPolicy": "Always"},
     )
-    pod = pod_of(Situation([policy]).rendering(), "nvidia-container-toolkit-daemonset")
-    (container,) = pod["containers"]
     assert container["resources"] == {"limits": {"cpu": "1", "memory": "1Gi"}}
     assert container["imagePullPolicy"] == "Always"
 
@@ -157,19 +160,16 @@ def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:
 def test_a_resource_of_the_policy_has_no_default(
     chosen: dict[str, dict[str, str | int]], rendered: dict[str, dict[str, str]]
 ) -> None:
-    policy = cluster_policy(dcgmExporter={"resources": chosen})
-    pod = pod_of(Situation([policy]).rendering(), "nvidia-dcgm-exporter")
-    (container,) = pod["containers"]
+    container = container_of(APPS[3], dcgmExporter={"resources": chosen})
     assert container["resources"] == rendered
 
 
 def test_no_agent_has_a_default_limit_of_cpu() -> None:
     rendering = Situation([cluster_policy()]).rendering()
-    for app, name in zip(APPS, NAMES, strict=True):
-        if ("DaemonSet", name) in rendered_names(rendering):
-            (container,) = pod_of(rendering, app)["containers"]
-            assert list(container["resources"]["limits"]) == ["memory"]
-            assert list(container["resources"]["requests"]) == ["cpu", "memory"]
+    for app in apps_of(rendering):
+        (container,) = pod_of(rendering, app)["containers"]
+        assert list(container["resources"]["limits"]) == ["memory"]
+        assert list(container["resources"]["requests"]) == ["cpu", "memory"]
 
 
 def test_the_telemetry_agent_follows_the_list_of_metrics_of_the_policy() -> None:
@@ -182,12 +182,11 @@ def test_the_telemetry_agent_follows_the_list_of_metrics_of_the_policy() -> None
     (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
     assert "subPath" not in mount
     assert env_of(container)["SLUICE_METRIC_LIST"] == f"{mount['mountPath']}/dcgm-metrics.csv"
-    without = pod_of(Situation([cluster_policy()]).rendering(), "nvidia-dcgm-exporter")
-    assert "SLUICE_METRIC_LIST" not in env_of(without["containers"][0])
+    assert "SLUICE_METRIC_LIST" not in env_of(container_of(APPS[3]))
 
 
 def test_settings_of_the_telemetry_agent_reach_it_alone() -> None:
-    settings = msgspec.structs.replace(
+    settings = replace(
         SETTINGS, telemetry_env=(EnvVar(name="SLUICE_HOSTNAME_LABEL", value="hostname"),)
     )
     rendering = Situation([cluster_policy()]).rendering(settings)
@@ -214,9 +213,7 @@ def test_max_unavailable_of_agent_daemon_sets(value: str, most: int | str) -> No
 
 
 def plugin_container(**section: Any) -> dict[str, Any]:
-    rendering = Situation([cluster_policy(devicePlugin=section)]).rendering()
-    (container,) = pod_of(rendering, "nvidia-device-plugin-daemonset")["containers"]
-    return container
+    return container_of(APPS[2], devicePlugin=section)
 
 
 def test_the_device_plugin_runs_unless_the_policy_switches_it_off() -> None:
@@ -239,9 +236,8 @@ def test_the_device_plugin_gets_the_variables_that_it_reads() -> None:
 
 def test_without_the_toolkit_the_policy_may_still_say_how_gpus_are_named() -> None:
     variable = {"name": "DEVICE_LIST_STRATEGY", "value": "volume-mounts"}
-    policy = cluster_policy(toolkit={"enabled": False}, devicePlugin={"env": [variable]})
-    pod = pod_of(Situation([policy]).rendering(), "nvidia-device-plugin-daemonset")
-    env = env_of(pod["containers"][0])
+    plugin = {"env": [variable]}
+    env = env_of(container_of(APPS[2], toolkit={"enabled": False}, devicePlugin=plugin))
     assert env["SLUICE_DEVICE_LIST_STRATEGY"] == "volume-mounts"
 
 
@@ -275,14 +271,12 @@ def test_a_pull_policy_of_either_section_of_an_agent_counts(
         section: {"imagePullPolicy": policy}
         for section, policy in zip((first, second), policies, strict=True)
     }
-    (container,) = pod_of(Situation([cluster_policy(**sections)]).rendering(), app)["containers"]
+    container = container_of(app, **sections)
     assert container["imagePullPolicy"] == expected
 
 
 def driver_agent_env(**spec: Any) -> dict[str, str]:
-    pod = pod_of(Situation([cluster_policy(**spec)]).rendering(), APPS[0])
-    (container,) = pod["containers"]
-    return env_of(container)
+    return env_of(container_of(APPS[0], **spec))
 
 
 def test_the_driver_agent_gets_the_variables_of_the_toolkit_that_it_reads() -> None:

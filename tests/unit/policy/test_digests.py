@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from libs.policy.artefacts import parse_artefacts
 from libs.policy.digest import (
@@ -107,7 +108,7 @@ def changed(driver: Any, path: str, value: Any) -> Any:
     name, _, remainder = path.partition(".")
     names = {field.encode_name: field.name for field in msgspec.structs.fields(driver)}
     inner_value = changed(getattr(driver, names[name]), remainder, value) if remainder else value
-    return msgspec.structs.replace(driver, **{names[name]: inner_value})
+    return replace(driver, **{names[name]: inner_value})
 
 
 def leaves(shape: Shape, path: str = "") -> Iterator[str]:
@@ -151,7 +152,7 @@ PRE_INSTALLED = WantedDriver(method=InstallMethod.PRE_INSTALLED)
         (PRE_INSTALLED, "hostRoot", "/host", NONE),
     ],
 )
-def test_fields_of_other_install_methods(
+def test_a_field_of_another_install_method_changes_no_digest(
     driver: WantedDriver, path: str, value: Any, expected: tuple[str, ...]
 ) -> None:
     other = changed(driver, path, value)
@@ -371,7 +372,7 @@ directories = st.sampled_from(["/a", "/b"])
 @st.composite
 def pulled_images(draw: st.DrawFn) -> Image:
     pull = {"image_pull_policy": draw(pull_policies), "image_pull_secrets": draw(secrets)}
-    return msgspec.structs.replace(draw(images), **pull)
+    return replace(draw(images), **pull)
 
 
 def probes(defaults: Probe) -> st.SearchStrategy[Probe | None]:
@@ -438,7 +439,7 @@ def similar_drivers(draw: st.DrawFn) -> tuple[WantedDriver, WantedDriver]:
     new = {
         name: getattr(second, name) for name in draw(st.sets(st.sampled_from(names), max_size=2))
     }
-    return first, msgspec.structs.replace(first, **new)
+    return first, replace(first, **new)
 
 
 POOL = Situation([cluster_policy()]).pools().pools[0]
@@ -446,7 +447,7 @@ POOL = Situation([cluster_policy()]).pools().pools[0]
 
 def template(driver: WantedDriver) -> Any:
     """Return a driver's pod without its digests."""
-    pool = msgspec.structs.replace(POOL, driver=driver)
+    pool = replace(POOL, driver=driver)
     daemon_set = rendered(pool, UBUNTU, SETTINGS, FILES)
     assert isinstance(daemon_set, RenderedObject)
     return without_digests(daemon_set.object)

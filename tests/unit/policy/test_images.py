@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.policy.findings import Finding
 from libs.policy.kinds.common import Image
@@ -41,7 +41,9 @@ V22 = Variant(system="ubuntu", version="22.04")
         (Image(image="r/d:1"), Variant(system="rhel", version="9"), "r/d:1-rhel9"),
     ],
 )
-def test_image_paths_of_drivers(image: Image, variant: Variant, path: str) -> None:
+def test_the_path_of_a_drivers_image_names_its_variant(
+    image: Image, variant: Variant, path: str
+) -> None:
     assert variant_image(image, variant) == path
 
 
@@ -56,7 +58,9 @@ def test_image_paths_of_drivers(image: Image, variant: Variant, path: str) -> No
         (Image(image="r/d@sha256:a"), Variant(system="u", version="1", kernel="5"), "is a digest"),
     ],
 )
-def test_missing_and_invalid_images(image: Image, variant: Variant, problem: str) -> None:
+def test_an_image_that_cannot_be_run_is_a_finding_with_a_remedy(
+    image: Image, variant: Variant, problem: str
+) -> None:
     found = variant_image(image, variant)
     assert isinstance(found, Finding)
     assert problem in found.problem
@@ -66,7 +70,7 @@ def test_missing_and_invalid_images(image: Image, variant: Variant, problem: str
 # Variants
 
 
-def test_variants_of_nodes() -> None:
+def test_nodes_of_one_system_share_a_variant() -> None:
     nodes = [
         node("a"),
         node("b", kernel="6.8.0-1-generic"),
@@ -96,7 +100,7 @@ def test_variants_of_nodes() -> None:
 )
 def test_a_node_without_system_labels_has_no_variant(label: str, driver: Object) -> None:
     labels = {key: value for key, value in UBUNTU.labels.items() if key != f"{FEATURES}{label}"}
-    unknown = msgspec.structs.replace(UBUNTU, labels=labels)
+    unknown = replace(UBUNTU, labels=labels)
     situation = Situation([cluster_policy(driver={**DRIVER, **driver})], [unknown])
     assert situation.placement().unknown == {"a": f"{FEATURES}{label}"}
     assert drivers(situation.rendering()) == []

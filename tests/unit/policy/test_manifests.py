@@ -139,7 +139,7 @@ def test_all_errors_are_reported_at_once_with_field_value_and_remedy() -> None:
     assert len(result.errors) == 12
 
 
-def test_a_finding_as_text() -> None:
+def test_the_text_of_a_finding_has_field_value_problem_and_remedy() -> None:
     (found,) = parse_manifest("ClusterPolicy", cluster_policy(driver={"enabled": "yes"})).findings
     assert str(found) == (
         'spec.driver.enabled ("yes") is not true or false: write true or false, without quotes'
@@ -212,13 +212,15 @@ def test_values_in_findings_are_short_and_printable() -> None:
     ("amount", "total", "part"),
     [(3, 10, 3), ("3", 10, 3), ("25%", 10, 3), ("25%", 8, 2), ("0%", 9, 0), ("100%", 7, 7)],
 )
-def test_valid_numbers_and_percentages(amount: int | str, total: int, part: int) -> None:
+def test_a_number_or_percentage_is_scaled_to_its_total(
+    amount: int | str, total: int, part: int
+) -> None:
     assert is_int_or_percent(amount)
     assert scaled_value(amount, total) == part
 
 
 @pytest.mark.parametrize("amount", ["", "x", "-1", -1, "101%", "1.5", "1 %", "1%%", "٣"])
-def test_invalid_numbers_and_percentages(amount: int | str) -> None:
+def test_what_is_no_number_or_percentage_is_refused(amount: int | str) -> None:
     assert not is_int_or_percent(amount)
 
 
@@ -288,7 +290,7 @@ def _check_parsed(result: ParsedPolicy) -> None:
 
 @settings(max_examples=150)
 @given(_KINDS, st.data())
-def test_policies_round_trip(kind: str, data: st.DataObject) -> None:
+def test_a_policy_is_parsed_as_it_was_written(kind: str, data: st.DataObject) -> None:
     obj = minimal_object(kind)
     of_kind = [case for case in _CASES if case.kind == kind]
     for case in data.draw(st.lists(st.sampled_from(of_kind), max_size=12)):

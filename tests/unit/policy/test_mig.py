@@ -1,6 +1,7 @@
 """MIG configurations: the file, the built-in names on each product, and the geometry of a node."""
 
 import random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -32,6 +33,18 @@ def parsed(text: str) -> MigConfigFile:
     return found
 
 
+def resolved(*given: Any) -> tuple[GpuGeometry, ...]:
+    found = resolve(*given)
+    assert not isinstance(found, MigProblem), found
+    return found
+
+
+def problem(*given: Any) -> MigProblem:
+    found = resolve(*given)
+    assert isinstance(found, MigProblem), found
+    return found
+
+
 def entry(text: str) -> str:
     return f"version: v1\nmig-configs:\n  one:\n  - {{{text}}}\n"
 
@@ -40,12 +53,10 @@ def entry(text: str) -> str:
 def test_every_built_in_name_fits_its_products(device: str) -> None:
     product = DEVICES[device]
     for profile, kind in product.kinds.items():
-        found = resolve(default_config(), config_name(profile), [gpu()], [pci(device=device)])
-        assert not isinstance(found, MigProblem), found
+        found = resolved(default_config(), config_name(profile), [gpu()], [pci(device=device)])
         assert [each.profiles for each in found] == [(profile,) * kind.most]
         assert not has_room(product, (profile,) * (kind.most + 1))
-    found = resolve(default_config(), "all-balanced", [gpu()], [pci(device=device)])
-    assert not isinstance(found, MigProblem), found
+    found = resolved(default_config(), "all-balanced", [gpu()], [pci(device=device)])
     assert len(found) == 1
     assert len(found[0].profiles) in (3, 4)
 
@@ -99,8 +110,7 @@ def test_the_last_entry_for_a_gpu_holds() -> None:
         "  - {devices: all, mig-enabled: false}\n"
         "  - {devices: [1], mig-enabled: true, mig-devices: {1g.10gb: 2, 3g.40gb: 1}}\n"
     )
-    found = resolve(file, "mixed", [gpu(1), gpu(0)], [pci(0), pci(1)])
-    assert not isinstance(found, MigProblem)
+    found = resolved(file, "mixed", [gpu(1), gpu(0)], [pci(0), pci(1)])
     assert [(each.index, each.mig, each.profiles) for each in found] == [
         (0, False, ()),
         (1, True, ("3g.40gb", "1g.10gb", "1g.10gb")),
@@ -134,8 +144,7 @@ def test_what_cannot_be_applied(
     text: str, gpus: list[Gpu], devices: list[PciDevice], code: MigProblemCode, message: str
 ) -> None:
     file = parsed(entry(f"devices: all, mig-enabled: true, mig-devices: {{{text}}}"))
-    found = resolve(file, "one" if text else "none", gpus, devices)
-    assert isinstance(found, MigProblem)
+    found = problem(file, "one" if text else "none", gpus, devices)
     assert found.code is code
     assert message in str(found)
 
@@ -153,8 +162,7 @@ def test_a_wrong_name_is_answered_with_those_of_the_board_the_closest_first(
     device: str, name: str, first: str
 ) -> None:
     file = default_config()
-    found = resolve(file, f"{name}x", [gpu()], [pci(device=device)])
-    assert isinstance(found, MigProblem)
+    found = problem(file, f"{name}x", [gpu()], [pci(device=device)])
     words, _, listed = str(found).partition(", such as ")
     assert words.endswith("use one of the file's that its GPUs can have")
     names = listed.split(", ")
@@ -167,8 +175,7 @@ def test_a_wrong_name_is_answered_with_those_of_the_board_the_closest_first(
 def test_a_profile_that_no_product_of_the_table_has_is_left_to_the_driver() -> None:
     for text in ("1g.10gb+gfx: 7", "1g.10gb+gfx: 1, 3g.40gb: 1"):
         file = parsed(entry(f"devices: all, mig-enabled: true, mig-devices: {{{text}}}"))
-        found = resolve(file, "one", [gpu()], [pci()])
-        assert not isinstance(found, MigProblem)
+        found = resolved(file, "one", [gpu()], [pci()])
         assert "1g.10gb+gfx" in found[0].profiles
 
 
@@ -176,8 +183,7 @@ def test_a_profile_that_no_product_of_the_table_has_is_left_to_the_driver() -> N
 def test_a_product_for_which_the_configuration_has_no_entry_is_not_said_to_be_divided(
     name: str,
 ) -> None:
-    found = resolve(default_config(), name, [gpu()], [pci(device="999910de")])
-    assert isinstance(found, MigProblem)
+    found = problem(default_config(), name, [gpu()], [pci(device="999910de")])
     assert found.code is MigProblemCode.NO_ENTRY
     assert "whose PCI id is 0x999910DE" in str(found)
 
@@ -228,8 +234,7 @@ def test_each_board_of_a_node_is_divided_as_its_driver_says() -> None:
     )
     boards = [UNKNOWN_BOARD, board(*quarters, gpus=(1,))]
     gpus, devices = [gpu(0), gpu(1), gpu(2)], [pci(0, "999910de"), pci(1, "999810de"), pci(2)]
-    found = resolve(default_config(), "all-balanced", gpus, devices, boards)
-    assert not isinstance(found, MigProblem)
+    found = resolved(default_config(), "all-balanced", gpus, devices, boards)
     assert [each.profiles for each in found] == [
         ("3g.200gb", "2g.100gb", "1g.50gb", "1g.50gb"),
         ("2g.48gb", "1g.24gb", "1g.24gb"),
@@ -250,15 +255,13 @@ def test_what_the_driver_of_a_board_does_not_have_is_refused_before_the_node_is_
     text: str, code: MigProblemCode
 ) -> None:
     file = parsed(entry(f"devices: all, mig-enabled: true, mig-devices: {{{text}}}"))
-    found = resolve(file, "one", [gpu()], [pci()], [UNKNOWN_BOARD])
-    assert isinstance(found, MigProblem)
+    found = problem(file, "one", [gpu()], [pci()], [UNKNOWN_BOARD])
     assert found.code is code
 
 
 def test_the_number_of_instances_of_a_known_product_is_the_tables() -> None:
     wrong = board(MigKind(name="1g.6gb", most=2, size=1, starts=(0, 1, 2, 3)))
-    found = resolve(default_config(), "all-1g.6gb", [gpu()], [pci(device="20b710de")], [wrong])
-    assert not isinstance(found, MigProblem)
+    found = resolved(default_config(), "all-1g.6gb", [gpu()], [pci(device="20b710de")], [wrong])
     assert found[0].profiles == ("1g.6gb",) * 4
 
 
@@ -273,8 +276,7 @@ def test_the_number_of_instances_of_a_known_product_is_the_tables() -> None:
     ],
 )
 def test_what_cannot_be_true_of_a_board_is_ignored(kind: MigKind) -> None:
-    found = resolve(default_config(), "all-balanced", [gpu()], [pci()], [board(kind)])
-    assert not isinstance(found, MigProblem)
+    found = resolved(default_config(), "all-balanced", [gpu()], [pci()], [board(kind)])
     assert found[0].profiles == MIXED
 
 
@@ -282,14 +284,12 @@ def test_a_configuration_for_other_products_leaves_a_node_without_mig_alone() ->
     gpus, devices = [replace(gpu(), mig_capable=False)], [pci(device="999910de")]
     assert resolve(default_config(), "all-balanced", gpus, devices) == ()
     mixed = [*gpus, gpu(1)]
-    found = resolve(default_config(), "all-balanced", mixed, [*devices, pci(1)])
-    assert not isinstance(found, MigProblem)
+    found = resolved(default_config(), "all-balanced", mixed, [*devices, pci(1)])
     assert [each.index for each in found] == [1]
 
 
 def test_without_its_pci_id_a_gpu_matches_no_filter() -> None:
-    found = resolve(default_config(), "all-balanced", [gpu()], [])
-    assert isinstance(found, MigProblem)
+    found = problem(default_config(), "all-balanced", [gpu()], [])
     assert found.code is MigProblemCode.UNKNOWN_DEVICE
 
 

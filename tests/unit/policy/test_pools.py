@@ -375,7 +375,7 @@ CUDA = {"version": "13.0"}
         ("ClusterPolicy", {"driver": OFF}, (InstallMethod.PRE_INSTALLED, "", ""), Operands()),
     ],
 )
-def test_host_and_pre_installed_drivers(
+def test_host_and_pre_installed_drivers_have_their_method_and_operands(
     kind: str, spec: dict[str, Any], driver: tuple[Any, ...], operands: Operands
 ) -> None:
     (pool,) = assemble_pools([parsed(kind, "c", **spec)], []).pools

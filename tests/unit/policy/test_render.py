@@ -10,10 +10,11 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from libs.policy.readiness import Observation
 from libs.policy.status import policy_statuses
-from tests.unit.host.builders import put as put_file
+from tests.builders.machine_files import put as put_file
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
 from tests.unit.policy.situations import (
@@ -26,6 +27,8 @@ from tests.unit.policy.situations import (
     Situation,
     cluster_policy,
     crd_mode_policy,
+    driver_pod,
+    driver_set,
     drivers,
     env_of,
     node,
@@ -71,10 +74,7 @@ def test_module_containers_get_network_driver_settings_and_parameters() -> None:
     spec = {**DRIVER, "kernelModuleConfig": {"name": "kernel-module-params"}}
     for on_host, variables in ((False, {}), (True, {"USE_HOST_MOFED": "true"})):
         rdma = {"enabled": True, "useHostMofed": on_host}
-        (daemon_set,) = drivers(
-            Situation([cluster_policy(driver={**spec, "rdma": rdma})]).rendering()
-        )
-        driver, peermem = daemon_set["spec"]["template"]["spec"]["containers"]
+        driver, peermem = driver_pod(cluster_policy(driver={**spec, "rdma": rdma}))["containers"]
         always = {"NVIDIA_VISIBLE_DEVICES": "void", "GPU_DIRECT_RDMA_ENABLED": "true"}
         assert env_of(peermem) == {**always, **variables}
         for container in (driver, peermem):
@@ -96,10 +96,7 @@ def test_a_driver_with_rdma_waits_for_the_network_driver_first(
     tmp_path: Path, *, on_host: bool, cards: tuple[str, ...], ready: bool, code: int | None
 ) -> None:
     rdma = {"enabled": True, "useHostMofed": on_host}
-    (daemon_set,) = drivers(
-        Situation([cluster_policy(driver={**DRIVER, "rdma": rdma})]).rendering()
-    )
-    containers = daemon_set["spec"]["template"]["spec"]["initContainers"]
+    containers = driver_pod(cluster_policy(driver={**DRIVER, "rdma": rdma}))["initContainers"]
     assert [each["name"] for each in containers] == ["image-pull", "network-driver", "gate"]
     shell, option, script = containers[1]["command"]
     folders = [f"{tmp_path}/{name}" for name in ("devices", "drivers", "modules")]
@@ -121,10 +118,9 @@ def test_a_driver_with_rdma_waits_for_the_network_driver_first(
 
 
 def test_peermem_is_probed_as_the_image_says() -> None:
-    (daemon_set,) = drivers(
-        Situation([cluster_policy(driver={**DRIVER, "rdma": {"enabled": True}})]).rendering()
-    )
-    peermem = daemon_set["spec"]["template"]["spec"]["containers"][1]
+    peermem = driver_pod(cluster_policy(driver={**DRIVER, "rdma": {"enabled": True}}))[
+        "containers"
+    ][1]
     for probe, failures in (("startupProbe", 120), ("livenessProbe", 1)):
         assert peermem[probe]["exec"]["command"] == ["nvidia-driver", "probe_nvidia_peermem"]
         assert peermem[probe]["failureThreshold"] == failures
@@ -132,8 +128,7 @@ def test_peermem_is_probed_as_the_image_says() -> None:
 
 def test_a_driver_pod_mounts_no_file_of_sysfs_that_a_kernel_may_lack() -> None:
     """Not every kernel takes memory while it runs, and a pod waits for all that it mounts."""
-    (daemon_set,) = drivers(Situation([cluster_policy()]).rendering())
-    pod = daemon_set["spec"]["template"]["spec"]
+    pod = driver_pod(cluster_policy())
     volumes = {each["name"]: each.get("hostPath") for each in pod["volumes"]}
     path = "/sys/devices/system"
     assert volumes["host-sys-devices-system"] == {"path": path, "type": "Directory"}
@@ -148,8 +143,7 @@ def test_no_runtime_injects_a_driver_into_driver_containers() -> None:
     spec = {**DRIVER, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "mine"}]}
     parts = {name: {"enabled": True, "image": "r/part:1"} for name in ("gds", "gdrcopy")}
     for driver, visible in ((DRIVER, "void"), (spec, "mine")):
-        (daemon_set,) = drivers(Situation([cluster_policy(driver=driver, **parts)]).rendering())
-        pod = daemon_set["spec"]["template"]["spec"]
+        pod = driver_pod(cluster_policy(driver=driver, **parts))
         first, *others = pod["containers"]
         assert env_of(first)["NVIDIA_VISIBLE_DEVICES"] == visible
         assert [env_of(each)["NVIDIA_VISIBLE_DEVICES"] for each in others] == ["void", "void"]
@@ -170,8 +164,7 @@ def test_arguments_of_an_nvidia_driver_follow_init(
     of_pool = [crd_mode_policy(), nvidia_driver("a", default=True, args=given)]
     of_cluster = [cluster_policy(driver={**DRIVER, "args": given})]
     for objects, wanted in ((of_pool, pool), (of_cluster, cluster)):
-        (daemon_set,) = drivers(Situation(objects).rendering())
-        assert daemon_set["spec"]["template"]["spec"]["containers"][0]["args"] == wanted
+        assert driver_pod(*objects)["containers"][0]["args"] == wanted
 
 
 @pytest.mark.parametrize(
@@ -205,7 +198,7 @@ def test_policies_override_defaults_but_not_reserved_names() -> None:
         "startupProbe": {"periodSeconds": 3},
     }
     common = {"labels": {"app": "mine", "sluice.dev/driver": "mine", "team": "ml"}}
-    (daemon_set,) = drivers(Situation([cluster_policy(driver=spec, daemonsets=common)]).rendering())
+    daemon_set = driver_set(cluster_policy(driver=spec, daemonsets=common))
     template = daemon_set["spec"]["template"]
     label = daemon_set["metadata"]["annotations"]["sluice.dev/driver"]
     assert template["metadata"]["labels"]["sluice.dev/driver"] == label
@@ -221,8 +214,8 @@ def test_policies_override_defaults_but_not_reserved_names() -> None:
 
 
 def test_a_new_sluice_release_changes_only_the_gate_image() -> None:
-    images = msgspec.structs.replace(SETTINGS.images, driver="r.example/sluice/driver:2.0")
-    newer_settings = msgspec.structs.replace(SETTINGS, images=images)
+    images = replace(SETTINGS.images, driver="r.example/sluice/driver:2.0")
+    newer_settings = replace(SETTINGS, images=images)
     situation = SITUATIONS["one-driver-for-all"]
     before, after = drivers(situation.rendering()), drivers(situation.rendering(newer_settings))
     for old, new in zip(before, after, strict=True):

@@ -56,7 +56,7 @@ def test_defaults_are_stored_in_present_sections(kind: str, given: str, added: O
     assert get(admit(obj)["spec"], given) == added
 
 
-def test_defaults_of_a_driver_and_a_strategy() -> None:
+def test_the_server_sets_these_defaults_of_a_driver_and_a_strategy() -> None:
     driver = {"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "spec": {}}
     assert admit(driver)["spec"] == {
         "default": False,

@@ -47,7 +47,7 @@ def test_selectors_match_labels(selector: str, matches: bool) -> None:
 
 
 @pytest.mark.parametrize(("selector", "valid"), SELECTORS)
-def test_the_syntax_of_selectors(selector: str, valid: bool) -> None:
+def test_a_selector_is_valid_as_kubernetes_reads_it(selector: str, valid: bool) -> None:
     assert is_valid_selector(selector) is valid
 
 

@@ -180,7 +180,7 @@ def test_a_host_driver_requires_a_version() -> None:
     ("version", "fits"),
     [("13.0", True), ("12", True), ("12.9.1", True), ("v13", False), ("13.x", False), ("", True)],
 )
-def test_the_format_of_cuda_versions(version: str, fits: bool) -> None:
+def test_a_cuda_version_is_numbers_and_dots_unless_cuda_is_off(version: str, fits: bool) -> None:
     at = "spec.cuda.version"
     found = [field for field, _ in errors("GPUClusterPolicy", cuda={"version": version})]
     assert found == ([] if fits else [at])
@@ -217,7 +217,7 @@ def test_pod_selectors_are_validated(kind: str, path: str, field: str) -> None:
 
 
 @pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe"])
-def test_invalid_success_thresholds_of_probes(probe: str) -> None:
+def test_an_invalid_success_threshold_of_a_probe_is_an_error(probe: str) -> None:
     for kind, at in (("ClusterPolicy", "driver__"), ("NVIDIADriver", "")):
         wanted = f"spec.{at.replace('__', '.')}{probe}.successThreshold"
         ((field, problem),) = errors(kind, **{f"{at}{probe}__successThreshold": 2})

@@ -12,7 +12,7 @@ import structlog
 
 from libs.runtime.logs import LogSettings, configure, logger
 from libs.runtime.values import Duration
-from tests.unit.manual_clock import ManualClock
+from tests.builders.manual_clock import ManualClock
 
 
 class Terminal(io.StringIO):

@@ -3,11 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation
+from libs.contracts.node import LeaseOwner, NodeLease, Operation
 from libs.rollout.decision import NodeApplyConfiguration
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from services.scheduler.drained import drained_seconds
+from tests.builders.fleet import record
 
 DONE = NodeApplyConfiguration(state="upgrade-done")
 
@@ -20,7 +21,7 @@ def node(operation: Operation = Operation.UPGRADE, *, started: bool = True) -> N
         revision="1",
         boot_id="boot",
         lease=NodeLease(node_uid="uid", owner=LeaseOwner.UPGRADE, token=1, since=100.0),
-        record=NodeRecord(node_uid="uid", epoch=1, token=1, operation=operation, started=started),
+        record=record(node_uid="uid", operation=operation, started=started),
         driver_pods=(DriverPod(namespace="n", name="p", uid="u", label="l", pulled=20.0),),
     )
 

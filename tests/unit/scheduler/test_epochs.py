@@ -2,13 +2,15 @@
 
 import pytest
 
-from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
+from libs.contracts.node import NodeRecord
 from libs.contracts.numbers import LIMIT
 from libs.contracts.rollout import RolloutStatus
 from libs.kube.views import Metadata
 from services.scheduler.resources import Node, Rollout
 from services.scheduler.role import next_epoch
+from tests.builders import objects
+from tests.builders.fleet import record, written
+from tests.builders.objects import seen
 
 
 def rollout(epoch: int) -> Rollout:
@@ -16,10 +18,11 @@ def rollout(epoch: int) -> Rollout:
 
 
 def node(epoch: int) -> Node:
-    record = NodeRecord(node_uid="uid", epoch=epoch, token=1)
-    return Node(
-        metadata=Metadata(name="n", annotations={RECORD_ANNOTATION: encode(record).decode()})
-    )
+    return recorded(record(epoch=epoch))
+
+
+def recorded(record: NodeRecord | str) -> Node:
+    return seen(Node, objects.node(annotations=written(record)))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +35,7 @@ def node(epoch: int) -> Node:
         ([], [node(9)], 0, 10),
         ([rollout(1)], [node(2), node(LIMIT)], 3, 4),
         ([], [node(2), node(2_000_000)], 0, 3),
-        ([], [Node(metadata=Metadata(name="n", annotations={RECORD_ANNOTATION: "garbled"}))], 0, 1),
+        ([], [recorded("garbled")], 0, 1),
     ],
 )
 def test_a_new_epoch_is_above_all_known_ones(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.node import MANAGER
 from libs.rollout.views.node import NodeField
@@ -80,7 +80,7 @@ def test_unused_fields_are_dropped_and_field_managers_kept() -> None:
     )
     assert stored.metadata.managed_fields == ()
     assert stored.metadata.annotations == {"sluice.dev/lease": "{}"}
-    copy = msgspec.structs.replace(stored)
+    copy = replace(stored)
     assert copy.field_managers == stored.field_managers != node().field_managers
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from libs.contracts import node as keys
 from libs.contracts.facts import Cdi, ContainerRuntime, Facts
-from libs.contracts.message import encode
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, NodeRequest
 from libs.contracts.reports import Preflight
 from libs.rollout.views.machine import PreflightQuery
@@ -18,6 +17,7 @@ from services.scheduler.snapshot.node_view import NodeContext, node_view
 from services.scheduler.snapshot.pools import PoolAssignment
 from services.scheduler.snapshot.reports import NodeReports
 from tests.builders import objects
+from tests.builders.fleet import written
 from tests.builders.objects import seen
 
 LEASE = NodeLease(node_uid="u", owner=LeaseOwner.UPGRADE, token=3, since=1.0)
@@ -64,11 +64,11 @@ def test_the_view_of_a_plain_node_has_its_facts_and_no_flag() -> None:
 @pytest.mark.parametrize(
     ("ready", "expected"), [("True", True), ("False", False), ("Unknown", False)]
 )
-def test_ready(ready: str, expected: bool) -> None:
+def test_a_node_is_ready_only_if_its_kubelet_says_so(ready: str, expected: bool) -> None:
     assert view_of(ready=ready).ready is expected
 
 
-def test_cordon_and_its_taint() -> None:
+def test_a_cordon_and_its_taint_are_seen() -> None:
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     view = view_of(spec={"unschedulable": True, "taints": [taint]})
     assert (view.cordoned, view.cordon_taint) == (True, True)
@@ -81,12 +81,11 @@ def test_the_label_names_a_configuration_of_the_plugin_where_the_policy_has_some
     assert view_of(labels=labels).plugin_config == ""
 
 
-def test_fields_written_by_the_scheduler() -> None:
+def test_what_the_scheduler_wrote_is_read_back() -> None:
     view = view_of(
         labels={keys.STATE_LABEL: "upgrade-done", keys.DRIVER_LABEL: "l"},
         annotations={
-            keys.LEASE_ANNOTATION: encode(LEASE).decode(),
-            keys.RECORD_ANNOTATION: encode(RECORD).decode(),
+            **written(RECORD, LEASE),
             keys.INITIALLY_CORDONED_ANNOTATION: "true",
         },
     )

@@ -92,7 +92,7 @@ def test_subject_and_account_must_agree() -> None:
     assert (cause, "does not agree" in reason) == (Cause.MALFORMED, True)
 
 
-def test_wrong_issuer() -> None:
+def test_a_token_of_another_issuer_is_refused_and_both_are_named() -> None:
     cause, reason = refusal(agent_claims(iss="https://elsewhere.example"))
     assert cause is Cause.ISSUER
     assert "'https://elsewhere.example'" in reason
@@ -100,13 +100,13 @@ def test_wrong_issuer() -> None:
 
 
 @pytest.mark.parametrize("audience", [[], ["https://kubernetes.default.svc"], "sluicegate", [""]])
-def test_wrong_audience(audience: list[str] | str) -> None:
+def test_a_token_for_another_audience_is_refused(audience: list[str] | str) -> None:
     cause, reason = refusal(agent_claims(aud=audience))
     assert (cause, "request one with the audience 'sluice'" in reason) == (Cause.AUDIENCE, True)
 
 
 @pytest.mark.parametrize("audience", [["sluice"], ["other", "sluice"], "sluice"])
-def test_right_audience(audience: list[str] | str) -> None:
+def test_a_token_for_sluice_is_accepted_beside_other_audiences(audience: list[str] | str) -> None:
     assert isinstance(verdict(agent_claims(aud=audience)), Holder)
 
 

@@ -24,6 +24,7 @@ from services.signin.key_sources import (
     KeysUnavailable,
 )
 from services.signin.keys import UNKNOWN_PERIOD, TrustedKeys
+from tests.support import in_virtual_time, played_by
 from tests.unit.kube.raw_http import RawResponse, ScriptedTransport
 from tests.unit.signin.tokens import CLOCK
 
@@ -74,66 +75,61 @@ def play(story: Story) -> None:
     run(main, seed=1)
 
 
-def test_keys_are_read_every_five_minutes_or_so() -> None:
-    async def story(world: World) -> None:
-        assert world.trusted.unready_reason() == "the keys of tokens are not read yet"
-        await world.clock.sleep(1)
-        assert (world.source.readings, world.trusted.unready_reason()) == (1, None)
-        await world.clock.sleep(24 * 3600)
-        assert 24 * 10 < world.source.readings < 24 * 15
-        first = world.keys
-        world.source.tokens.rotate()
-        await world.clock.sleep(360)
-        assert set(world.keys) > set(first)
-
-    play(story)
+in_world = played_by(play)
 
 
-def test_the_last_keys_stay_while_none_can_be_read() -> None:
-    async def story(world: World) -> None:
-        await world.clock.sleep(1)
-        known = world.keys
-        world.source.problem = "no route"
-        await world.clock.sleep(3600)
-        assert world.keys == known
-        assert world.trusted.unready_reason() is None
-        assert world.trusted.problem == "the keys of tokens cannot be read: no route"
-        assert world.source.readings > 60
-        world.source.problem = ""
-        await world.clock.sleep(60)
-        assert world.trusted.problem == ""
-
-    play(story)
+@in_world
+async def test_keys_are_read_every_five_minutes_or_so(world: World) -> None:
+    assert world.trusted.unready_reason() == "the keys of tokens are not read yet"
+    await world.clock.sleep(1)
+    assert (world.source.readings, world.trusted.unready_reason()) == (1, None)
+    await world.clock.sleep(24 * 3600)
+    assert 24 * 10 < world.source.readings < 24 * 15
+    first = world.keys
+    world.source.tokens.rotate()
+    await world.clock.sleep(360)
+    assert set(world.keys) > set(first)
 
 
-def test_unknown_keys_cause_one_reading_a_minute() -> None:
-    async def story(world: World) -> None:
-        world.source.seconds = 0.5
-        await world.clock.sleep(1)
-        before = world.source.readings
-        for _ in range(3):
-            asked = [asyncio.create_task(world.trusted.read_for_unknown()) for _ in range(1000)]
-            await asyncio.wait(asked)
-            assert {task.result() for task in asked} == {True}
-            for _ in range(1000):
-                assert not await world.trusted.read_for_unknown()
-            await world.clock.sleep(UNKNOWN_PERIOD)
-        assert world.source.readings - before == 3
-
-    play(story)
+@in_world
+async def test_the_last_keys_stay_while_none_can_be_read(world: World) -> None:
+    await world.clock.sleep(1)
+    known = world.keys
+    world.source.problem = "no route"
+    await world.clock.sleep(3600)
+    assert world.keys == known
+    assert world.trusted.unready_reason() is None
+    assert world.trusted.problem == "the keys of tokens cannot be read: no route"
+    assert world.source.readings > 60
+    world.source.problem = ""
+    await world.clock.sleep(60)
+    assert world.trusted.problem == ""
 
 
-def test_a_failed_reading_for_an_unknown_key_is_not_repeated_at_once() -> None:
-    async def story(world: World) -> None:
-        await world.clock.sleep(1)
-        before = world.source.readings
-        world.source.problem = "no route"
-        assert not await world.trusted.read_for_unknown()
-        assert not await world.trusted.read_for_unknown()
-        assert world.source.readings - before == 1
-        assert len(world.keys) == 1
+@in_world
+async def test_unknown_keys_cause_one_reading_a_minute(world: World) -> None:
+    world.source.seconds = 0.5
+    await world.clock.sleep(1)
+    before = world.source.readings
+    for _ in range(3):
+        asked = [asyncio.create_task(world.trusted.read_for_unknown()) for _ in range(1000)]
+        await asyncio.wait(asked)
+        assert {task.result() for task in asked} == {True}
+        for _ in range(1000):
+            assert not await world.trusted.read_for_unknown()
+        await world.clock.sleep(UNKNOWN_PERIOD)
+    assert world.source.readings - before == 3
 
-    play(story)
+
+@in_world
+async def test_a_failed_reading_for_an_unknown_key_is_not_repeated_at_once(world: World) -> None:
+    await world.clock.sleep(1)
+    before = world.source.readings
+    world.source.problem = "no route"
+    assert not await world.trusted.read_for_unknown()
+    assert not await world.trusted.read_for_unknown()
+    assert world.source.readings - before == 1
+    assert len(world.keys) == 1
 
 
 class Broken:
@@ -202,23 +198,21 @@ def test_the_api_server_is_away() -> None:
         run(main, seed=1)
 
 
-def test_keys_at_an_address() -> None:
-    async def main(sim: Sim) -> None:
-        transport = ScriptedTransport()
-        transport.reply(KEYS)
-        source = AddressKeys(
-            transport, issuer="https://i", url="https://keys.example/a/b?v=2", clock=sim.clock
-        )
-        found = await source.read()
-        (request,) = transport.requests
-        assert (request.path, request.query) == ("/a/b", {"v": "2"})
-        assert "authorization" not in request.headers
-        assert (found.name, len(found.keys)) == ("https://i", 1)
-
-    run(main, seed=1)
+@in_virtual_time
+async def test_keys_are_read_at_an_address_without_a_token(sim: Sim) -> None:
+    transport = ScriptedTransport()
+    transport.reply(KEYS)
+    source = AddressKeys(
+        transport, issuer="https://i", url="https://keys.example/a/b?v=2", clock=sim.clock
+    )
+    found = await source.read()
+    (request,) = transport.requests
+    assert (request.path, request.query) == ("/a/b", {"v": "2"})
+    assert "authorization" not in request.headers
+    assert (found.name, len(found.keys)) == ("https://i", 1)
 
 
-async def test_keys_in_a_file(tmp_path: Path) -> None:
+async def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "jwks"
     source = FileKeys(str(path), issuer="https://i")
     with pytest.raises(KeysUnavailable, match="No such file"):
@@ -241,6 +235,8 @@ async def test_keys_in_a_file(tmp_path: Path) -> None:
         ({"jwks_file": "/keys", "jwks_url": "https://keys.example"}, "both set"),
     ],
 )
-def test_settings_that_contradict_each_other(settings: dict[str, str], why: str) -> None:
+def test_settings_that_contradict_each_other_are_refused(
+    settings: dict[str, str], why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
         KeySettings(**settings)

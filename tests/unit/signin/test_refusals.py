@@ -143,7 +143,7 @@ def test_a_token_that_is_refused(
     assert (found, words in reason) == (cause, True)
 
 
-def test_a_token_of_a_megabyte() -> None:
+def test_a_token_of_a_megabyte_is_dropped_unread() -> None:
     """The server takes less from a client, so the request is refused before its token is read."""
 
     async def story(world: World) -> None:
@@ -155,7 +155,7 @@ def test_a_token_of_a_megabyte() -> None:
     assert not lines(play(story))
 
 
-def test_another_account_of_our_namespace() -> None:
+def test_another_account_of_our_namespace_is_refused() -> None:
     async def story(world: World) -> None:
         agent = await world.agent("driver-container")
         await world.settled()
@@ -270,7 +270,7 @@ def refusal_of_first(story: Story) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["websocket", "mqtt", "leafnode"])
-def test_other_kinds_of_clients(kind: str) -> None:
+def test_other_kinds_of_clients_are_refused(kind: str) -> None:
     async def story(world: World) -> None:
         agent = await world.agent()
         await world.settled()

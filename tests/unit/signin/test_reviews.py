@@ -33,7 +33,7 @@ def answer(**changes: Any) -> bytes:
     return json.dumps({"kind": "TokenReview", "status": status}).encode()
 
 
-def test_an_accepted_token() -> None:
+def test_a_token_that_the_api_server_accepts_is_accepted() -> None:
     assert judge_review(answer(), holder()) is None
 
 
@@ -48,7 +48,7 @@ def test_an_accepted_token() -> None:
         {"user": {}},
     ],
 )
-def test_a_token_of_someone_else_or_for_something_else(changes: dict[str, Any]) -> None:
+def test_a_token_of_someone_else_or_for_something_else_is_refused(changes: dict[str, Any]) -> None:
     refused = judge_review(answer(**changes), holder())
     assert refused is not None
     assert (refused.cause, refused.reason) == (

@@ -31,14 +31,14 @@ def test_signatures_of_an_api_server_are_valid(algorithm: Algorithm) -> None:
     assert isinstance(judge(tokens.sign(agent_claims(), key=old), tokens=tokens), Holder)
 
 
-def test_a_token_without_a_signature() -> None:
+def test_a_token_without_a_signature_is_refused() -> None:
     for name in ("none", "None", "NONE"):
         header = {"alg": name, "kid": TOKENS.keys[0].id}
         assert cause_of(assemble(header, agent_claims(), b"")) is Cause.ALGORITHM
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
-def test_a_public_key_used_as_a_password(algorithm: str) -> None:
+def test_a_public_key_that_is_used_as_a_password_is_refused(algorithm: str) -> None:
     """A verifier that takes the algorithm from the token would accept this."""
     for secret in (RSA.keys[0].public_pem(), RSA.jwks()):
         header = {"alg": algorithm, "kid": RSA.keys[0].id}
@@ -59,14 +59,14 @@ def test_other_algorithms_are_refused(algorithm: str) -> None:
     assert cause_of(assemble(header, agent_claims(), b"x" * 64)) is Cause.ALGORITHM
 
 
-def test_a_key_of_another_issuer() -> None:
+def test_the_key_of_another_issuer_signs_nothing() -> None:
     other = TokenIssuer(clock=CLOCK)
     assert judge(other.sign(agent_claims())) == UnknownKey(other.keys[0].id)
     other.keys[0].id = TOKENS.keys[0].id
     assert cause_of(other.sign(agent_claims())) is Cause.SIGNATURE
 
 
-def test_changed_claims() -> None:
+def test_changed_claims_break_the_signature() -> None:
     head, payload, signature = TOKENS.sign(agent_claims("telemetry")).split(".")
     _, driver, _ = TOKENS.sign(agent_claims("driver")).split(".")
     assert payload != driver
@@ -168,6 +168,6 @@ def test_a_key_without_an_algorithm_is_for_that_of_its_type() -> None:
         (document({"kty": "oct", "kid": "s"}), "key 's' is for 'oct', not for RS256, ES256, ES384"),
     ],
 )
-def test_a_document_without_keys(data: bytes, why: str) -> None:
+def test_a_document_without_keys_is_refused_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(NoKeys, match=why):
         parse_keys(data)

@@ -6,7 +6,7 @@ from typing import Any
 from libs.testing.tokens import ISSUER, Bound, TokenIssuer
 from services.signin.claims import Holder, Refused, Trust, holder_of
 from services.signin.signatures import UnknownKey, parse_keys, verify
-from tests.unit.manual_clock import STARTED_AT, ManualClock
+from tests.builders.manual_clock import STARTED_AT, ManualClock
 
 NAMESPACE = "gpu-operator"
 TRUST = Trust(issuer=ISSUER, namespace=NAMESPACE, cluster="default")

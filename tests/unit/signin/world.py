@@ -18,6 +18,7 @@ from libs.testing.tokens import Bound
 from services.signin.key_files import KeyFiles
 from services.signin.key_sources import ClusterKeys
 from services.signin.parts import SignInParts
+from tests.support import played_by
 from tests.unit.signin.callout_server import Answer, CalloutServer
 from tests.unit.signin.tokens import NAMESPACE
 
@@ -207,3 +208,6 @@ def play(story: Story, *, before: Story | None = None) -> list[Any]:
     with structlog.testing.capture_logs() as logs:
         run(main, seed=1)
     return logs
+
+
+in_world = played_by(play)

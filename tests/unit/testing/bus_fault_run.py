@@ -4,6 +4,7 @@ import asyncio
 import sys
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.bus.port import BusError, Closable, FromSequence, LastPerSubject
 from libs.contracts.identities import Identity, Writer
@@ -14,7 +15,7 @@ from tests.unit.testing import bus
 
 NODES = ("a", "b", "c", "d")
 OWNER = Identity(writer=Writer.SCHEDULER)
-KEPT = msgspec.structs.replace(bus.KEPT, per_subject=3, notify=("kept.>", "poke.>"))
+KEPT = replace(bus.KEPT, per_subject=3, notify=("kept.>", "poke.>"))
 ALL_FAULTS = BusFaults(
     lost=0.1,
     repeated=0.1,

@@ -1,13 +1,13 @@
 """Retention in streams of the in-process bus."""
 
-import msgspec
+from msgspec.structs import replace
 
 from libs.testing.bus.streams import LocalStream
 from tests.unit.testing.bus import KEPT
 
 
 def kept(**changes: object) -> LocalStream:
-    return LocalStream(msgspec.structs.replace(KEPT, **{"per_subject": 3, **changes}), id=1)
+    return LocalStream(replace(KEPT, **{"per_subject": 3, **changes}), id=1)
 
 
 def add(

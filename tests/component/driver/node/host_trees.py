@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.host.tree import Tree
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import link, put
 
 KERNEL: Final = "6.8.0-48-generic"
 SYSTEMS: Final = {

@@ -15,6 +15,7 @@ from libs.host.artefacts.system import library_folder
 from libs.host.files import PathTaken
 from libs.host.tree import Tree
 from libs.testing.module_files import module_file
+from tests.builders.machine_files import put
 from tests.component.driver.node.host_trees import (
     KERNEL,
     SYSTEMS,
@@ -25,7 +26,6 @@ from tests.component.driver.node.host_trees import (
 )
 from tests.unit.host.artefacts import packing
 from tests.unit.host.artefacts.packing import deliver
-from tests.unit.host.builders import put
 
 OLD, NEW = "570.86.15", "580.95.05"
 KINDS = {"debian": "deb", "ubuntu": "run", "rhel": "rpm"}

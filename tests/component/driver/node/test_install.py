@@ -17,15 +17,15 @@ from libs.host.artefacts import deb, installation, store
 from libs.policy.artefacts import CONFIG_MAP, Artefact, parse_artefacts
 from services.driver.node import undo
 from services.driver.node.artefacts import ArtefactKeeper
+from tests.builders.fake_machine import KERNEL
+from tests.builders.machine_files import add_program, put
 from tests.component.driver.node.host_trees import content_of, make_host
 from tests.component.driver.node.test_host_installation import without_store
 from tests.component.driver.node.test_undo import undoing
 from tests.unit.driver.node.test_checks import SECURE_BOOT
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import KERNEL
 from tests.unit.host.artefacts import packing
 from tests.unit.host.artefacts.packing import FOLDER, deliver
-from tests.unit.host.builders import add_program, put
 
 T = TypeVar("T")
 

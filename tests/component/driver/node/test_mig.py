@@ -9,7 +9,6 @@ from libs.contracts.reports import Outcome, Result
 from libs.host.gpus.nvml import NvmlGpus
 from tests.component.gpus.conftest import bench
 from tests.component.gpus.machine import StandInMachine, with_machine
-from tests.support import played_by
 from tests.unit.driver.node.mig_world import (
     MIXED,
     OFF,
@@ -19,7 +18,6 @@ from tests.unit.driver.node.mig_world import (
     MigWorld,
     facts,
     in_world,
-    play,
     uuids_of,
 )
 
@@ -38,7 +36,7 @@ def use(world: MigWorld, bench: StandInMachine) -> NvmlGpus:
 
 
 @pytest.mark.parametrize(("before", "after"), TRANSITIONS)
-@played_by(play)
+@in_world
 async def test_a_kill_at_any_call_ends_in_the_same_state(
     world: MigWorld, before: Wanted, after: Wanted
 ) -> None:
@@ -72,7 +70,7 @@ async def test_a_failure_ends_in_the_state_before_it_after_a_kill_at_any_call(
     assert len({each.message for each in results}) == 1
 
 
-@played_by(play)
+@in_world
 async def test_geometries_through_nvml_with_a_kill_after_every_change(
     world: MigWorld, bench: StandInMachine
 ) -> None:
@@ -86,7 +84,7 @@ async def test_geometries_through_nvml_with_a_kill_after_every_change(
     assert kills == [10, 7, 5, 5, 7, 8]
 
 
-@played_by(play)
+@in_world
 async def test_an_instance_that_a_killed_agent_left_halfway_is_completed(
     world: MigWorld, bench: StandInMachine
 ) -> None:
@@ -102,7 +100,7 @@ async def test_an_instance_that_a_killed_agent_left_halfway_is_completed(
     assert facts(gpus)[0] == ("3g.40gb", "3g.40gb")
 
 
-@played_by(play)
+@in_world
 async def test_a_gpu_that_hangs_fails_the_op_and_the_others_are_as_before(
     world: MigWorld, bench: StandInMachine
 ) -> None:
@@ -120,7 +118,7 @@ async def test_a_gpu_that_hangs_fails_the_op_and_the_others_are_as_before(
     assert facts(gpus)[:2] == [MIXED, MIXED]
 
 
-@played_by(play)
+@in_world
 async def test_a_gpu_that_hangs_in_the_middle_of_a_change(
     world: MigWorld, bench: StandInMachine
 ) -> None:
@@ -140,7 +138,7 @@ async def test_a_gpu_that_hangs_in_the_middle_of_a_change(
     assert facts(gpus)[:2] == [SEVEN, SEVEN]
 
 
-@played_by(play)
+@in_world
 async def test_a_driver_that_hangs_for_all_gpus_is_named(
     world: MigWorld, bench: StandInMachine
 ) -> None:
@@ -161,7 +159,7 @@ async def test_a_driver_that_hangs_for_all_gpus_is_named(
 
 
 @pytest.mark.parametrize("code", ["in-use", "no-permission"])
-@played_by(play)
+@in_world
 async def test_a_change_that_the_driver_refuses_leaves_the_gpus_as_before(
     world: MigWorld, bench: StandInMachine, code: str
 ) -> None:
@@ -182,7 +180,7 @@ async def test_a_change_that_the_driver_refuses_leaves_the_gpus_as_before(
 
 @with_machine(profile="A100-40GB")
 @pytest.mark.parametrize("reboot", [True, False])
-@played_by(play)
+@in_world
 async def test_a100s_are_divided_after_a_reboot(
     world: MigWorld, bench: StandInMachine, reboot: bool
 ) -> None:

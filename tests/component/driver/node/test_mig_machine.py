@@ -7,7 +7,6 @@ from libs.contracts.reports import Outcome, Result
 from libs.host.machine import InlineOffload
 from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
-from tests.support import played_by
 from tests.unit.driver.node.mig_world import (
     MIXED,
     OFF,
@@ -15,7 +14,7 @@ from tests.unit.driver.node.mig_world import (
     VERSION,
     MigWorld,
     facts,
-    play,
+    in_world,
     uuids_of,
 )
 from tests.unit.testing.machines.builders import machine
@@ -42,7 +41,7 @@ class Simulated:
             return await self._world.wait_for_result(order)
 
 
-@played_by(play)
+@in_world
 async def test_other_agents_see_the_geometry_which_a_reboot_drops(
     world: MigWorld, tmp_path: Path
 ) -> None:
@@ -58,7 +57,7 @@ async def test_other_agents_see_the_geometry_which_a_reboot_drops(
     assert facts(node.other) == [MIXED, OFF]
 
 
-@played_by(play)
+@in_world
 async def test_a_process_with_the_gpu_open_is_named(world: MigWorld, tmp_path: Path) -> None:
     simulated = machine(world.sim, tmp_path, gpus=2, system=System(driver=VERSION))
     node = Simulated(world, simulated)

@@ -18,11 +18,11 @@ from libs.contracts.reports import Outcome, Report, Result
 from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
 from libs.testing.nvml import library
+from tests.builders.fake_machine import BOOT, FakeMachine
 from tests.component.gpus.conftest import bench
 from tests.component.gpus.machine import StandInMachine
 from tests.component.programs import Programs, run_programs
 from tests.unit.driver.node.mig_world import MIXED, OFF, SEVEN, VERSION, facts, uuids_of
-from tests.unit.fake_machine import BOOT, FakeMachine
 
 __all__ = ["bench"]
 

@@ -22,10 +22,10 @@ from libs.contracts.subjects import STATE
 from libs.host import gate
 from libs.host.gate import GateRequest
 from libs.runtime.clock import SystemClock
+from tests.builders.fake_machine import KERNEL, FakeMachine
+from tests.builders.machine_files import put
 from tests.component.programs import Programs, address_of, run_programs
 from tests.support import eventually
-from tests.unit.fake_machine import KERNEL, FakeMachine
-from tests.unit.host.builders import put
 
 if TYPE_CHECKING:
     from libs.testing.child_process import ChildProcess

@@ -16,10 +16,10 @@ from libs.host.runtimes import containerd
 from libs.host.runtimes.common import HANDLERS
 from libs.host.runtimes.containerd import DROP_IN, MAIN
 from services.driver.node.agent import DriverAgentSettings
+from tests.builders.machine_files import put
 from tests.component.driver.node.memory_runtime import UNIT, MemoryRuntime
 from tests.unit.driver.node.test_toolkit import start_driver
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.host.builders import put
 from tests.unit.host.runtimes.test_configuration import content
 from tests.unit.host.runtimes.test_containerd import PEOPLES
 

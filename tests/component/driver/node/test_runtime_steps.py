@@ -12,8 +12,8 @@ from libs.host.tree import Tree
 from services.driver.node import runtime_attempt as attempts
 from services.driver.node.runtime_steps import Restart, RuntimeSettings, Settled, next_step
 from services.driver.node.undo import remove_files
+from tests.builders.machine_files import put, tree
 from tests.component.driver.node.memory_runtime import UNIT, MemoryRuntime
-from tests.unit.host.builders import put, tree
 from tests.unit.host.killable_tree import KillableTree, Killed
 from tests.unit.host.runtimes.test_configuration import REGISTRY, THEIRS, content
 

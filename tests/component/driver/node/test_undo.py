@@ -17,12 +17,12 @@ from services.driver.node.runtime_steps import RuntimeSettings
 from services.driver.node.undo import Undo
 from services.validator.node import status_files
 from services.validator.node.probe import CUDA_STEP, GPUS_STEP, PLUGIN_STEP, TOOLKIT_STEP
+from tests.builders.fake_machine import VERSION
+from tests.builders.machine_files import put
 from tests.component.driver.node.memory_runtime import UNIT, MemoryRuntime
 from tests.component.driver.node.test_runtime import READY, last, runtime
 from tests.unit.driver.node.test_toolkit import start_driver
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import VERSION
-from tests.unit.host.builders import put
 
 POD = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01"
 STEPS = (GPUS_STEP, TOOLKIT_STEP, CUDA_STEP, PLUGIN_STEP)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.facts import (
     Facts,
@@ -11,7 +11,6 @@ from libs.contracts.facts import (
     OperatingSystem,
     PciDevice,
 )
-from libs.contracts.message import encode
 from libs.contracts.node import NodeRecord
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
@@ -24,27 +23,21 @@ from services.discovery.cluster.decide import (
     ReportedFacts,
     decide,
 )
+from tests.builders import objects
+from tests.builders.fleet import written
 from tests.builders.gpus import gpu
+from tests.builders.objects import seen
 from tests.unit.policy.situations import cluster_policy
 
 DEPLOY = "nvidia.com/gpu.deploy."
 FEATURES = "feature.node.kubernetes.io/"
 PRESENT = "nvidia.com/gpu.present"
-CONTAINER = frozenset(
-    f"{DEPLOY}{name}"
-    for name in (
-        "driver",
-        "gpu-feature-discovery",
-        "container-toolkit",
-        "device-plugin",
-        "dcgm",
-        "dcgm-exporter",
-        "node-status-exporter",
-        "operator-validator",
-        "client",
-    )
+OPERANDS = (
+    *("driver", "gpu-feature-discovery", "container-toolkit", "device-plugin", "dcgm"),
+    *("dcgm-exporter", "node-status-exporter", "operator-validator", "client"),
 )
-ALL_OPERANDS = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
+CONTAINER = frozenset(f"{DEPLOY}{name}" for name in OPERANDS)
+ALL_OPERANDS = dict.fromkeys(OPERANDS, "true")
 NFD = "nfd-master"
 OPERATOR = "gpu-operator"
 
@@ -73,36 +66,23 @@ LABEL_POLICY = LabelPolicy(cluster=policy())
 ON_HOSTS = LabelPolicy(cluster=GpuClusterPolicy())
 
 
-def record(*, paused: bool) -> str:
-    """Return a record of an upgrade."""
-    return encode(NodeRecord(node_uid="u", epoch=1, token=1, paused=paused)).decode()
-
-
 def node(
     labels: dict[str, str] | None = None,
     *,
     ours: tuple[str, ...] = (),
     owners: dict[str, str] | None = None,
-    upgrade: str = "",
+    upgrade: NodeRecord | str | None = None,
     claims: str = "",
 ) -> resources.Node:
     """Return a Node with these labels; `owners` maps labels to the managers that wrote them."""
     fields = {resources.MANAGER: list(ours)}
     for key, manager in (owners or {}).items():
         fields.setdefault(manager, []).append(key)
-    annotations = {"sluice.dev/upgrade": upgrade} if upgrade else {}
-    annotations |= {"nfd.node.kubernetes.io/feature-labels": claims} if claims else {}
-    metadata = {
-        "name": "a",
-        "uid": "u",
-        "resourceVersion": "7",
-        "labels": labels or {},
-        "annotations": annotations,
-        "managedFields": [_entry(manager, keys) for manager, keys in fields.items() if keys],
-    }
-    status = {"nodeInfo": {"bootID": "boot-1"}}
-    whole = msgspec.json.encode({"metadata": metadata, "status": status})
-    return msgspec.json.decode(whole, type=resources.Node)
+    notes = {"nfd.node.kubernetes.io/feature-labels": claims} if claims else {}
+    entries = [_entry(manager, keys) for manager, keys in fields.items() if keys]
+    meta: dict[str, Any] = {"labels": labels, "annotations": {**notes, **written(upgrade)}}
+    whole = objects.node(boot="boot-1", resourceVersion="7", managedFields=entries, **meta)
+    return seen(resources.Node, whole)
 
 
 def ours(labels: dict[str, str], **more: Any) -> resources.Node:
@@ -139,8 +119,17 @@ def node_after(node: resources.Node, decision: LabelDecision) -> resources.Node:
     else:
         labels = {key: value for key, value in labels.items() if key not in change.keys}
         sluice_labels, others = node.ours - set(change.keys), node.others - set(change.keys)
-    metadata = msgspec.structs.replace(node.metadata, labels=labels)
-    return msgspec.structs.replace(node, metadata=metadata, ours=sluice_labels, others=others)
+    metadata = replace(node.metadata, labels=labels)
+    return replace(node, metadata=metadata, ours=sluice_labels, others=others)
+
+
+def operands_after(
+    node: resources.Node,
+    reported: ReportedFacts = PCI_ALONE,
+    label_policy: LabelPolicy = LABEL_POLICY,
+) -> dict[str, str]:
+    """Return the values of the deploy labels by operand, after all decisions were written."""
+    return operands_in(labels_after(node, reported, label_policy))
 
 
 def operands_in(labels: dict[str, str]) -> dict[str, str]:

@@ -18,7 +18,8 @@ from services.discovery.cluster.device_decide import (
 from services.discovery.cluster.devices import Device, FullDevice, wanted_from
 from services.discovery.cluster.reported_gpus import read_gpus
 from services.discovery.cluster.resources import Node
-from tests.builders import gpus
+from tests.builders import gpus, objects
+from tests.builders.objects import seen
 from tests.unit.discovery.cluster.builders import DEVICE
 
 NOW = 1_800_000_000.0
@@ -67,13 +68,10 @@ MIG = Mig(uuid="MIG-1", profile="1g.10gb", gpu_instance=7, memory_mib=9984)
 
 def node(condition: Condition | None = None, *, name: str = "a", uid: str = "u") -> Node:
     """Return a Node with this condition of ours and one of a kubelet's."""
-    ready: dict[str, Any] = {"type": "Ready", "status": "True"}
-    conditions = [ready, *([] if condition is None else [msgspec.to_builtins(condition)])]
-    whole = {
-        "metadata": {"name": name, "uid": uid, "resourceVersion": "7"},
-        "status": {"nodeInfo": {"bootID": "boot-1"}, "conditions": conditions},
-    }
-    return msgspec.convert(whole, Node)
+    whole = objects.node(name, ready=True, boot="boot-1", uid=uid, resourceVersion="7")
+    if condition is not None:
+        whole["status"]["conditions"].append(msgspec.to_builtins(condition))
+    return seen(Node, whole)
 
 
 class Site:

@@ -196,6 +196,7 @@ def test_a_health_changes_while_the_description_is_not_known() -> None:
         gpu(1, name="", memory_mib=0, serial="", problem=GpuProblem.LOST),
         gpu(1, uuid="", name="", memory_mib=0, hung=True),
     ],
+    ids=["lost", "hung"],
 )
 def test_a_hung_or_lost_gpu_keeps_its_description(broken: Any) -> None:
     story = site()

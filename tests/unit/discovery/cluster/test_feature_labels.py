@@ -1,7 +1,7 @@
 """Labels derived from facts: names, values, missing facts and foreign managers."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import (
     Facts,
@@ -31,7 +31,7 @@ from tests.unit.discovery.cluster.builders import (
     ours,
 )
 
-FACTS = msgspec.structs.replace(SYSTEM, gpus=(GPU,), machine="DGX H100 (Rev. B)")
+FACTS = replace(SYSTEM, gpus=(GPU,), machine="DGX H100 (Rev. B)")
 REPORTED = ReportedFacts(facts=FACTS, driver=DRIVER)
 KERNEL = f"{FEATURES}kernel-version."
 OS = f"{FEATURES}system-os_release."
@@ -43,7 +43,7 @@ def labels_of(reported: ReportedFacts) -> dict[str, str]:
     return labels_after(node(), reported, NO_DEPLOYS)
 
 
-def test_all_labels_of_complete_facts() -> None:
+def test_complete_facts_give_exactly_these_labels() -> None:
     assert labels_of(REPORTED) == {
         PRESENT: "true",
         f"{FEATURES}pci-10de.present": "true",
@@ -101,7 +101,7 @@ def test_invalid_values_change_no_label() -> None:
     invalid = check(system_labels(Facts(os=OperatingSystem(id="x" * 64, version_id="a b"))))
     assert not invalid.labels.keys() & {f"{OS}ID", f"{OS}VERSION_ID"}
     assert invalid.refused == (f"{OS}ID", f"{OS}VERSION_ID")
-    hostile = msgspec.structs.replace(GPU, name="x" * 4096, memory_mib=2**53 - 1)
+    hostile = replace(GPU, name="x" * 4096, memory_mib=2**53 - 1)
     found = check(gpu_labels(Facts(gpus=(hostile,)), None))
     keys = ("nvidia.com/gpu.memory", "nvidia.com/gpu.product")
     assert not found.labels.keys() & set(keys)
@@ -143,12 +143,12 @@ def test_a_product_name_becomes_a_valid_label(name: str, label: str) -> None:
 def test_the_family_follows_from_the_compute_capability(
     capability: tuple[int, int], family: str | None
 ) -> None:
-    gpu = msgspec.structs.replace(GPU, compute_capability=capability)
+    gpu = replace(GPU, compute_capability=capability)
     assert gpu_labels(Facts(gpus=(gpu,)), None)["nvidia.com/gpu.family"] == family
 
 
 def test_the_most_frequent_model_is_labelled() -> None:
-    other = msgspec.structs.replace(GPU, name="Tesla T4", memory_mib=15360)
+    other = replace(GPU, name="Tesla T4", memory_mib=15360)
     found = gpu_labels(Facts(gpus=(other, GPU, other)), None)
     assert found["nvidia.com/gpu.product"] == "Tesla-T4"
     assert found["nvidia.com/gpu.count"] == "2"
@@ -158,15 +158,15 @@ def test_the_most_frequent_model_is_labelled() -> None:
 
 def test_a_gpu_that_was_never_described_counts_where_all_others_are_of_one_model() -> None:
     failed = Gpu(uuid="", index=7, minor=-1, pci="", name="", memory_mib=0)
-    failed = msgspec.structs.replace(failed, problem=GpuProblem.FAILED)
+    failed = replace(failed, problem=GpuProblem.FAILED)
     assert gpu_labels(Facts(gpus=(GPU, GPU, failed)), None)["nvidia.com/gpu.count"] == "3"
-    other = msgspec.structs.replace(GPU, name="Tesla T4")
+    other = replace(GPU, name="Tesla T4")
     assert gpu_labels(Facts(gpus=(GPU, GPU, other, failed)), None)["nvidia.com/gpu.count"] == "2"
     assert gpu_labels(Facts(gpus=(failed,)), None) == {}
 
 
 def test_a_display_does_not_count_as_a_gpu() -> None:
-    display = msgspec.structs.replace(GPU, name="NVIDIA DGX Display")
+    display = replace(GPU, name="NVIDIA DGX Display")
     assert gpu_labels(Facts(gpus=(display,)), None) == {}
     assert gpu_labels(Facts(gpus=(display, GPU)), None)["nvidia.com/gpu.count"] == "1"
 
@@ -194,6 +194,7 @@ LABELS = labels_of(REPORTED)
         ReportedFacts(facts=Facts(gpus=()), driver=LoadedDriver(version="")),
         ReportedFacts(facts=Facts(pci=()), without_gpus=10.0),
     ],
+    ids=["no report", "empty", "PCI alone", "no driver", "an absence that is not confirmed"],
 )
 def test_a_missing_fact_removes_no_label(reported: ReportedFacts) -> None:
     assert decide(ours(LABELS), reported, NO_DEPLOYS).change is None
@@ -287,13 +288,13 @@ def test_no_label_of_nfd_is_written_where_it_runs() -> None:
 
 def test_vendors_labels_are_ours_only_where_nobody_else_writes_them() -> None:
     key = "a.example/rack"
-    facts = msgspec.structs.replace(FACTS, features=LocalFeatures(labels={key: "b"}))
+    facts = replace(FACTS, features=LocalFeatures(labels={key: "b"}))
     reported = ReportedFacts(facts=facts)
     assert labels_after(node(), reported, NO_DEPLOYS)[key] == "b"
     theirs = node({key: "x"}, owners={key: "kubelet"})
     assert labels_after(theirs, reported, NO_DEPLOYS)[key] == "x"
     assert key not in labels_after(node(), reported, ELSEWHERE)
-    gone = ReportedFacts(facts=msgspec.structs.replace(facts, features=LocalFeatures()))
+    gone = ReportedFacts(facts=replace(facts, features=LocalFeatures()))
     assert key not in labels_after(ours(LABELS | {key: "b"}), gone, NO_DEPLOYS)
 
 
@@ -305,7 +306,7 @@ def test_the_labels_that_nfd_writes_are_used() -> None:
 
 
 def test_our_labels_stay_until_nfd_describes_the_node_without_them() -> None:
-    newer = msgspec.structs.replace(FACTS, kernel=Kernel(release="6.9.9"))
+    newer = replace(FACTS, kernel=Kernel(release="6.9.9"))
     before = ours(LABELS)
     assert decide(before, ReportedFacts(facts=newer, driver=DRIVER), ELSEWHERE).change is None
     claims = ours(LABELS, claims="kernel-version.full,pci-10de.present")
@@ -328,14 +329,14 @@ def test_values_of_nfd_are_not_refused_where_it_runs() -> None:
 
 def test_the_time_joins_an_apply_and_never_causes_one() -> None:
     def at(reported: ReportedFacts, now: float) -> ReportedFacts:
-        return msgspec.structs.replace(reported, at=now)
+        return replace(reported, at=now)
 
     first = labels_after(node(), at(REPORTED, 1_800_000_000.5), NO_DEPLOYS)
     assert first == {**LABELS, TIMESTAMP: "1800000000"}
     assert decide(ours(first), at(REPORTED, 1_800_000_060.0), NO_DEPLOYS).change is None
     older = ours(LABELS)
     assert decide(older, at(REPORTED, 1_800_000_060.0), NO_DEPLOYS).change is None
-    kernel = msgspec.structs.replace(FACTS, kernel=Kernel(release="6.9.9"))
+    kernel = replace(FACTS, kernel=Kernel(release="6.9.9"))
     other = ReportedFacts(facts=kernel, driver=DRIVER)
     assert labels_after(ours(first), at(other, 1_800_000_060.0))[TIMESTAMP] == "1800000000"
     newer = ReportedFacts(facts=FACTS, driver=LoadedDriver(version="590.1"))
@@ -352,7 +353,7 @@ def test_the_time_joins_an_apply_and_never_causes_one() -> None:
 
 def test_a_guest_names_the_driver_of_its_host() -> None:
     guest = Vgpu(present=True, host_driver_version="460.16", host_driver_branch="r460_00")
-    reported = ReportedFacts(facts=msgspec.structs.replace(FACTS, vgpu=guest), driver=DRIVER)
+    reported = ReportedFacts(facts=replace(FACTS, vgpu=guest), driver=DRIVER)
     found = labels_after(node(), reported)
     assert {key: value for key, value in found.items() if "vgpu" in key} == {
         "nvidia.com/vgpu.present": "true",
@@ -360,7 +361,7 @@ def test_a_guest_names_the_driver_of_its_host() -> None:
         "nvidia.com/vgpu.host-driver-branch": "r460_00",
     }
     assert "nvidia.com/gpu.deploy.mig-manager" not in found
-    machine = ReportedFacts(facts=msgspec.structs.replace(FACTS, vgpu=Vgpu()), driver=DRIVER)
+    machine = ReportedFacts(facts=replace(FACTS, vgpu=Vgpu()), driver=DRIVER)
     found = labels_after(ours(found), machine)
     assert {key: value for key, value in found.items() if "vgpu" in key} == {
         "nvidia.com/vgpu.present": "false"

@@ -1,9 +1,10 @@
 """Facts of a hostile agent: what cannot be true changes no label and is reported."""
 
+from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import (
     Cpu,
@@ -30,14 +31,13 @@ from tests.unit.discovery.cluster.builders import (
     ours,
 )
 
-GOOD = msgspec.structs.replace(SYSTEM, gpus=(GPU,), machine="DGX H100")
+GOOD = replace(SYSTEM, gpus=(GPU,), machine="DGX H100")
 MIXED = LabelPolicy(mig_strategy=MigStrategy.MIXED)
 LABELS = labels_after(node(), ReportedFacts(facts=GOOD, driver=DRIVER), MIXED)
 NVIDIA = "nvidia.com/"
 
 
-def gpu(**changed: Any) -> Gpu:
-    return msgspec.structs.replace(GPU, **changed)
+gpu = partial(replace, GPU)
 
 
 def divided(*profiles: str, **changed: Any) -> Gpu:
@@ -73,7 +73,7 @@ def divided(*profiles: str, **changed: Any) -> Gpu:
 def test_a_value_that_cannot_be_true_leaves_its_label_as_it_is(
     changed: dict[str, Any], refused: tuple[str, ...]
 ) -> None:
-    facts = msgspec.structs.replace(GOOD, **changed)
+    facts = replace(GOOD, **changed)
     reported = ReportedFacts(facts=facts, driver=DRIVER)
     decision = decide_labels(ours(LABELS), reported, MIXED)
     assert decision.refused.keys == tuple(f"{NVIDIA}{key}" for key in refused)
@@ -96,7 +96,7 @@ def test_a_malformed_driver_version_leaves_its_labels(version: str) -> None:
 @pytest.mark.parametrize("profile", ["1g.10gb/x", "x" * 300, "1g.10gb\n", "../1g.10gb", "1G.10GB"])
 @pytest.mark.parametrize("strategy", [MigStrategy.SINGLE, MigStrategy.MIXED])
 def test_a_malformed_profile_is_no_part_of_a_key(profile: str, strategy: MigStrategy) -> None:
-    reported = ReportedFacts(facts=msgspec.structs.replace(GOOD, gpus=(divided(profile),)))
+    reported = ReportedFacts(facts=replace(GOOD, gpus=(divided(profile),)))
     policy = LabelPolicy(mig_strategy=strategy)
     decision = decide_labels(node(), reported, policy)
     assert decision.refused.keys == (f"{NVIDIA}mig-other.product",)
@@ -106,7 +106,7 @@ def test_a_malformed_profile_is_no_part_of_a_key(profile: str, strategy: MigStra
 
 def test_the_attributes_of_a_mig_device_are_bounded() -> None:
     device = divided("1g.10gb", multiprocessors=10_000, decoders=2**53 - 1)
-    reported = ReportedFacts(facts=msgspec.structs.replace(GOOD, gpus=(device,)))
+    reported = ReportedFacts(facts=replace(GOOD, gpus=(device,)))
     decision = decide_labels(node(), reported, MIXED)
     resource = f"{NVIDIA}mig-1g.10gb"
     refused = (f"{resource}.multiprocessors", f"{resource}.engines.decoder")
@@ -115,7 +115,7 @@ def test_the_attributes_of_a_mig_device_are_bounded() -> None:
 
 @pytest.mark.parametrize("uuid", ["GPU-2", "", "x" * 4096, "\u0000"])
 def test_a_uuid_that_changes_is_in_no_label(uuid: str) -> None:
-    facts = msgspec.structs.replace(GOOD, gpus=(gpu(uuid=uuid),))
+    facts = replace(GOOD, gpus=(gpu(uuid=uuid),))
     decision = decide_labels(ours(LABELS), ReportedFacts(facts=facts, driver=DRIVER), MIXED)
     assert (decision.change, decision.refused.count) == (None, 0)
 
@@ -145,7 +145,7 @@ def test_the_labels_of_a_node_are_bounded() -> None:
     flags = tuple(f"flag{number}" for number in range(5000))
     labels = {f"{FEATURES}a{number}": "x" for number in range(5000)}
     gpus = tuple(divided(*profiles[start : start + 16]) for start in range(0, 32 * 16, 16))
-    facts = msgspec.structs.replace(
+    facts = replace(
         GOOD,
         gpus=gpus,
         pci=(DEVICE, *nics),

@@ -1,7 +1,7 @@
 """Labels of MIG devices by strategy, of shared GPUs, and of what all GPUs decide together."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import Facts, Gpu, Mig
 from libs.policy.kinds.mig import MigStrategy
@@ -12,11 +12,11 @@ from tests.unit.discovery.cluster.builders import DEVICE, GPU, labels_after, nod
 
 MODEL = "NVIDIA-H100-80GB-HBM3"
 SMALL = Mig(uuid="MIG-1", profile="1g.10gb", memory_mib=9984, multiprocessors=16, gpu_slices=1)
-MEDIA = msgspec.structs.replace(SMALL, uuid="MIG-2", profile="1g.10gb+me", jpeg_engines=1)
+MEDIA = replace(SMALL, uuid="MIG-2", profile="1g.10gb+me", jpeg_engines=1)
 
 
 def divided(*migs: Mig) -> Gpu:
-    return msgspec.structs.replace(GPU, mig_mode=True, migs=migs)
+    return replace(GPU, mig_mode=True, migs=migs)
 
 
 def described(
@@ -58,7 +58,7 @@ def test_single_describes_the_mig_devices_as_gpus() -> None:
         (divided(SMALL), GPU),
         (divided(SMALL), divided()),
         (divided(SMALL, MEDIA),),
-        (divided(msgspec.structs.replace(SMALL, profile="")),),
+        (divided(replace(SMALL, profile="")),),
     ],
     ids=["one undivided", "one empty", "two profiles", "an unknown profile"],
 )
@@ -85,7 +85,7 @@ def test_profiles_that_are_gone_lose_their_labels_and_unknown_gpus_do_not() -> N
     policy = LabelPolicy(mig_strategy=MigStrategy.MIXED)
     first = labels_after(node(), ReportedFacts(facts=Facts(gpus=(divided(SMALL),))), policy)
     assert first["nvidia.com/mig-1g.10gb.count"] == "1"
-    unknown = msgspec.structs.replace(GPU, name="")
+    unknown = replace(GPU, name="")
     kept = labels_after(ours(first), ReportedFacts(facts=Facts(gpus=(unknown,))), policy)
     assert kept == first
     after = labels_after(ours(first), ReportedFacts(facts=Facts(gpus=(GPU,))), policy)
@@ -104,7 +104,7 @@ def test_a_shared_gpu_names_its_replicas(renamed: bool, product: str) -> None:
 
 def test_the_mode_follows_from_the_pci_class() -> None:
     assert described(GPU)["gpu.mode"] == "compute"
-    display = msgspec.structs.replace(DEVICE, device_class="0300")
+    display = replace(DEVICE, device_class="0300")
     found = gpu_labels(Facts(gpus=(GPU,), pci=(display,)), None)
     assert found["nvidia.com/gpu.mode"] == "graphics"
     assert gpu_labels(Facts(gpus=(GPU,), pci=()), None)["nvidia.com/gpu.mode"] == "unknown"
@@ -118,7 +118,7 @@ def test_a_machine_without_a_name_is_unknown_and_one_that_cannot_be_read_keeps_i
 
 
 def test_gpus_of_one_clique_name_it() -> None:
-    attached = msgspec.structs.replace(GPU, fabric="6f1d2c3b-8a47-4e59-9b1e-0c5d7a2f4e61.32766")
+    attached = replace(GPU, fabric="6f1d2c3b-8a47-4e59-9b1e-0c5d7a2f4e61.32766")
     assert described(attached, GPU)["gpu.clique"] == attached.fabric
-    other = msgspec.structs.replace(GPU, fabric="6f1d2c3b-8a47-4e59-9b1e-0c5d7a2f4e61.1")
+    other = replace(GPU, fabric="6f1d2c3b-8a47-4e59-9b1e-0c5d7a2f4e61.1")
     assert "gpu.clique" not in described(attached, other)

@@ -5,13 +5,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import Facts, Gpu
 from libs.contracts.health import HealthFinding, HealthRule, HealthState
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim
 from services.discovery.cluster.device_decide import ApplyDevice
 from services.discovery.cluster.pace import BURST, PERIOD, Pace
 from services.discovery.cluster.reported_gpus import MAX_GPUS, label_value, read_gpus
+from tests.support import in_virtual_time
 from tests.unit.discovery.cluster.builders import DEVICE
 from tests.unit.discovery.cluster.gpu_builders import (
     MIG,
@@ -32,7 +34,7 @@ HOSTILE: dict[str, tuple[Any, ...]] = {
     "serial": ("s" * 4096, "a b"),
     "memory_mib": (2**53 - 1,),
     "compute_capability": ((2**53 - 1, 0),),
-    "migs": ((MIG,) * 1000, (msgspec.structs.replace(MIG, uuid="m" * 4096, profile="\n"),)),
+    "migs": ((MIG,) * 1000, (replace(MIG, uuid="m" * 4096, profile="\n"),)),
     "nvlinks": (2**53 - 1,),
     "nvlinks_down": (tuple(range(5000)),),
     "fabric": ("f" * 4096,),
@@ -90,7 +92,7 @@ def test_honest_reports_are_not_refused() -> None:
     "since", [math.nan, math.inf, -math.inf, -1.0, 0.0, 1e300, NOW + 1, NOW - 1e9]
 )
 def test_a_time_that_cannot_be_is_that_of_the_verdict(since: float) -> None:
-    finding = msgspec.structs.replace(XID, since=since)
+    finding = replace(XID, since=since)
     story = Site(node())
     story.settle(facts(gpu(0)), health(judged(0, finding)))
     assert story.stored["gpu-0-node-a"]["status"]["health"]["since"] == "2027-01-15T08:00:00Z"
@@ -152,15 +154,13 @@ def test_products_become_values_of_labels(name: str, value: str) -> None:
     assert label_value(name) == value
 
 
-def test_a_node_is_written_in_a_burst_and_then_slowly() -> None:
-    async def story(sim: Sim) -> None:
-        pace = Pace(clock=sim.clock)
-        assert [pace.take("a") for _ in range(BURST)] == [0.0] * BURST
-        assert (pace.take("a"), pace.take("b")) == (PERIOD, 0.0)
-        await sim.clock.sleep(PERIOD)
-        assert pace.take("a") == 0.0
-        assert pace.take("a") == PERIOD
-        await sim.clock.sleep(PERIOD * BURST)
-        assert [pace.take("a") for _ in range(BURST)] == [0.0] * BURST
-
-    run(story, seed=1)
+@in_virtual_time
+async def test_a_node_is_written_in_a_burst_and_then_slowly(sim: Sim) -> None:
+    pace = Pace(clock=sim.clock)
+    assert [pace.take("a") for _ in range(BURST)] == [0.0] * BURST
+    assert (pace.take("a"), pace.take("b")) == (PERIOD, 0.0)
+    await sim.clock.sleep(PERIOD)
+    assert pace.take("a") == 0.0
+    assert pace.take("a") == PERIOD
+    await sim.clock.sleep(PERIOD * BURST)
+    assert [pace.take("a") for _ in range(BURST)] == [0.0] * BURST

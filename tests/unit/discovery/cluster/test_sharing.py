@@ -1,7 +1,7 @@
 """Labels of GPUs that a node shares by time-slicing, as its device plugin is configured."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import Facts, Mig
 from libs.contracts.node import PLUGIN_CONFIG_LABEL
@@ -116,7 +116,7 @@ def test_another_device_plugin_has_the_same_configurations_and_claims_have_none(
 
 def test_shared_mig_devices_of_a_profile_say_so() -> None:
     small = Mig(uuid="MIG-1", profile="1g.10gb", memory_mib=9984, gpu_slices=1)
-    divided = msgspec.structs.replace(GPU, mig_mode=True, migs=(small,))
+    divided = replace(GPU, mig_mode=True, migs=(small,))
     reported = ReportedFacts(facts=Facts(gpus=(divided,)))
     label_policy = LabelPolicy(mig_strategy=MigStrategy.MIXED, plugin_configs=configs("instances"))
     labels = labels_after(node(), reported, label_policy)

@@ -12,11 +12,9 @@ from libs.host.local_features import FOLDER, PREFIX
 from services.agent_frame import Given
 from services.discovery.node import agent
 from services.discovery.node.agent import MAX_MISSED, DiscoverySettings, KnownFacts
-from tests.support import played_by
-from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID, AgentWorld
-from tests.unit.fake_machine import VERSION, gpu
-from tests.unit.host.builders import put
+from tests.builders.agent_world import NODE, UID, AgentWorld, in_world_of
+from tests.builders.fake_machine import VERSION, gpu
+from tests.builders.machine_files import put
 
 GPUS = (gpu(0), gpu(1))
 
@@ -34,7 +32,7 @@ class World(AgentWorld):
         return self.reported(Facts)[-1]
 
 
-in_world = played_by(lambda story: agent_world.play(story, World))
+in_world = in_world_of(World)
 
 
 @in_world
@@ -105,7 +103,7 @@ async def test_quiesce_releases_the_gpus_and_survives_a_restart(world: World) ->
     driver.set_version(VERSION)
     async with world.agent():
         await world.until(lambda: driver.held)
-        await world.wait_for_result(await world.send_command(Quiesce()))
+        await world.carry_out(Quiesce())
         assert driver.held == 0
         await world.clock.sleep(300)
         assert driver.held == 0
@@ -113,7 +111,7 @@ async def test_quiesce_releases_the_gpus_and_survives_a_restart(world: World) ->
         await world.clock.sleep(300)
         assert driver.held == 0
         assert "are released while the driver changes" in world.last.nvml_error
-        await world.wait_for_result(await world.send_command(Idle()))
+        await world.carry_out(Idle())
         assert driver.held == 1
         assert world.last.nvml_error == ""
 
@@ -124,7 +122,7 @@ async def test_quiesce_fails_while_the_kernel_holds_a_device_open(world: World) 
     async with world.agent():
         await world.until(lambda: world.driver.held)
         world.driver.gpus.is_stuck = True
-        result = await world.wait_for_result(await world.send_command(Quiesce()))
+        result = await world.carry_out(Quiesce())
         assert (result.outcome, result.code) == (Outcome.FAILED, "devices-open")
         assert "the node must be rebooted" in result.message
         assert world.driver.held == 1

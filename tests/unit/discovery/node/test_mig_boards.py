@@ -7,7 +7,7 @@ from libs.host.gpus.division import GpuDivision, InstanceProfile
 from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import GpuHandle
 from services.discovery.node.mig_boards import MigBoards
-from tests.unit.fake_machine import FakeDriver, gpu
+from tests.builders.fake_machine import FakeDriver, gpu
 
 PROFILES = (
     InstanceProfile(name="1g.50gb", id=19, slices=1, size=1, starts=(0, 1, 2), most=3),

@@ -4,11 +4,16 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.facts import NextKernel
+from libs.contracts.node import NodeRecord
 from libs.policy.render.rendered import RenderedObject
 from services.driver.cluster import resources
 from services.driver.cluster.plan import ClusterSnapshot, ObjectKey, OperandPlan, make_plan
+from tests.builders import objects
+from tests.builders.fleet import written
+from tests.builders.objects import seen
 from tests.unit.policy.situations import SETTINGS, UBUNTU, cluster_policy
 
 POLICY_KEY = ObjectKey("ClusterPolicy", "cluster-policy")
@@ -43,33 +48,31 @@ def live_object(obj: dict[str, Any], *, ours: bool = True, **metadata: Any) -> A
         "managedFields": [managed],
         **metadata,
     }
-    view = resources.OPERANDS[obj["kind"]].view
-    return msgspec.json.decode(msgspec.json.encode(content), type=view)
+    return seen(resources.OPERANDS[obj["kind"]].view, content)
 
 
 def with_handlers(node: resources.Node, *handlers: str) -> resources.Node:
     """Return the node with a container runtime that knows these handlers."""
     known = tuple(resources.RuntimeHandler(name=handler) for handler in handlers)
     status = resources.NodeStatus(runtime_handlers=known)
-    return msgspec.structs.replace(node, status=status)
+    return replace(node, status=status)
 
 
 def with_allocatable(node: resources.Node, **counts: str) -> resources.Node:
     """Return the node with these resources of nvidia.com that pods can get."""
     allocatable = {"cpu": "64"} | {f"nvidia.com/{name}": count for name, count in counts.items()}
     status = resources.NodeStatus(allocatable=allocatable)
-    return msgspec.structs.replace(node, status=status)
+    return replace(node, status=status)
 
 
-def node(name: str = "a", *, record: str = "", **labels: str) -> resources.Node:
+def node(
+    name: str = "a", *, record: NodeRecord | str | None = None, **labels: str
+) -> resources.Node:
     """Return an Ubuntu node with GPUs."""
-    metadata = {
-        "name": name,
-        "uid": f"uid-{name}",
-        "labels": {**UBUNTU.labels, **labels},
-        "annotations": {"sluice.dev/upgrade": record, "other": "x"} if record else {},
-    }
-    return msgspec.convert({"metadata": metadata}, resources.Node)
+    labels = {**UBUNTU.labels, **labels}
+    notes = {"other": "x", **written(record)}
+    whole = objects.node(name, uid=f"uid-{name}", labels=labels, annotations=notes)
+    return seen(resources.Node, whole)
 
 
 def policy(obj: dict[str, Any], **fields: Any) -> resources.PolicyObject:

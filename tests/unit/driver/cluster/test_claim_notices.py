@@ -2,15 +2,11 @@
 
 from typing import Any
 
-import msgspec
-
 from libs.kube.views import Pod
 from libs.kube.views.claims import ResourceClaim
-from services.driver.cluster.claim_notices import (
-    SWITCHED_OFF,
-    Notice,
-    notices,
-)
+from services.driver.cluster.claim_notices import SWITCHED_OFF, Notice, notices
+from tests.builders import objects
+from tests.builders.objects import condition, metadata, seen
 
 KEPT = "pods that have started keep their GPUs, others wait"
 
@@ -21,28 +17,19 @@ def claim(name: str, node: str, *, driver: str = "gpu.nvidia.com") -> ResourceCl
         {"resource": "pods", "name": f"pod-of-{name}", "uid": f"pod-{name}"},
         {"apiGroup": "x.example", "resource": "others", "name": "o", "uid": "o"},
     ]
-    return decoded(
-        ResourceClaim,
-        name,
-        status={"allocation": {"devices": {"results": results}}, "reservedFor": consumers},
-    )
+    allocated = {"allocation": {"devices": {"results": results}}, "reservedFor": consumers}
+    return claim_with(name, allocated)
+
+
+def claim_with(name: str, status: dict[str, Any]) -> ResourceClaim:
+    named = metadata(name, namespace="ml", uid=f"uid-{name}")
+    return seen(ResourceClaim, {"metadata": named, "status": status})
 
 
 def plugin(node: str, *, ready: bool = True, ending: bool = False) -> Pod:
-    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-    more = {"deletionTimestamp": "2026-11-24T00:00:00Z"} if ending else {}
-    return decoded(
-        Pod,
-        f"dra-{node}",
-        metadata=more,
-        spec={"nodeName": node, "containers": []},
-        status={"conditions": conditions},
-    )
-
-
-def decoded(view: Any, name: str, *, metadata: Any = None, **parts: Any) -> Any:
-    named = {"name": name, "namespace": "ml", "uid": f"uid-{name}", **(metadata or {})}
-    return msgspec.json.decode(msgspec.json.encode({"metadata": named, **parts}), type=view)
+    meta = {"deletionTimestamp": "2026-11-24T00:00:00Z"} if ending else {}
+    status = {"conditions": [condition("Ready", ready)]}
+    return seen(Pod, objects.pod(f"dra-{node}", node=node, status=status, meta=meta))
 
 
 def found(*claims: ResourceClaim, plugins: tuple[Pod, ...], **states: str) -> list[Notice]:
@@ -83,5 +70,5 @@ def test_claims_of_a_policy_that_switched_them_off_wait_wherever_they_are() -> N
 
 def test_claims_of_other_drivers_and_without_devices_are_none_of_ours() -> None:
     others = claim("other", "a", driver="dra.example")
-    pending = decoded(ResourceClaim, "pending", status={})
+    pending = claim_with("pending", {})
     assert found(others, pending, plugins=()) == []

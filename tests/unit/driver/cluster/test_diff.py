@@ -4,8 +4,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from services.driver.cluster.diff import difference
 from tests.unit.driver.cluster.builders import live_object
@@ -53,8 +53,8 @@ def edited(edit: Edit) -> dict[str, Any]:
 def live(obj: dict[str, Any]) -> Any:
     """Return a live object of which Sluice owns the fields of `WANTED` only."""
     view, fields = live_object(obj), live_object(WANTED).metadata.managed_fields
-    metadata = msgspec.structs.replace(view.metadata, managed_fields=fields)
-    return msgspec.structs.replace(view, metadata=metadata)
+    metadata = replace(view.metadata, managed_fields=fields)
+    return replace(view, metadata=metadata)
 
 
 def test_values_that_a_server_adds_drops_or_rewrites_are_no_difference() -> None:

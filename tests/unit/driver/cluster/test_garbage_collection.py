@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.contracts.node import DRIVER_LABEL
@@ -16,6 +15,8 @@ from services.driver.cluster.decide import (
     is_driver_daemon_set,
     keep_reason,
 )
+from tests.builders import objects
+from tests.builders.objects import seen
 from tests.unit.driver.cluster.builders import driver_of, live_object, node, plan
 from tests.unit.policy.situations import DRIVER, cluster_policy, crd_mode_policy
 
@@ -42,8 +43,7 @@ def reason_to_keep(
 
 
 def rollout(name: str, **status: Any) -> resources.Rollout:
-    text = msgspec.json.encode({"metadata": {"name": name}, "status": status})
-    return msgspec.json.decode(text, type=resources.Rollout)
+    return seen(resources.Rollout, {"metadata": {"name": name}, "status": status})
 
 
 def test_the_daemon_set_of_a_driver_is_known_by_its_label() -> None:
@@ -51,7 +51,7 @@ def test_the_daemon_set_of_a_driver_is_known_by_its_label() -> None:
 
 
 MISSING = f"its pool {POOL} is missing or invalid"
-NO_SYSTEM = {"metadata": {"name": "n", "labels": {"nvidia.com/gpu.present": "true"}}}
+NO_SYSTEM = objects.node("n", labels={"nvidia.com/gpu.present": "true"})
 PRECOMPILED = cluster_policy(driver={**DRIVER, "usePrecompiled": True})
 KERNEL = {"feature.node.kubernetes.io/kernel-version.full": "6.8.0-60-generic"}
 
@@ -82,7 +82,7 @@ KERNEL = {"feature.node.kubernetes.io/kernel-version.full": "6.8.0-60-generic"}
         ({"plan": plan(crd_mode_policy())}, MISSING),
         ({"plan": plan(cluster_policy(driver={"version": "590.10"}))}, MISSING),
         (
-            {"plan": plan(nodes=(msgspec.convert(NO_SYSTEM, resources.Node),))},
+            {"plan": plan(nodes=(seen(resources.Node, NO_SYSTEM),))},
             f"pool {POOL} still wants its target",
         ),
     ],

@@ -1,14 +1,24 @@
 """The handlers that driver agents report, as the cluster role keeps them."""
 
+from typing import Any
+
 from libs.bus.port import StoredMessage
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import ContainerRuntime, Facts, NextKernel
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
-from libs.contracts.reports import Evidence, Report, ValidationStep
+from libs.contracts.reports import Evidence, Report, StateBody, StateKind, ValidationStep
 from libs.contracts.subjects import State
 from services.driver.cluster.handlers import MAX_HANDLERS, ReportedHandlers
-from tests.unit.manual_clock import ManualClock
+from tests.builders.manual_clock import ManualClock
+
+KERNEL = NextKernel(release="6.8.0-50-generic")
+
+
+def evidence(*steps: ValidationStep, notes: tuple[Diagnosis, ...]) -> Evidence:
+    fields: dict[str, Any] = {"epoch": 1, "token": 1, "op": 1, "passed": False, "label": ""}
+    fields |= {"node_uid": "x", "boot_id": "x", "kernel": "k"}
+    return Evidence(**fields, steps=steps, notes=notes)
 
 
 class Stream:
@@ -22,33 +32,28 @@ class Stream:
     def _changed(self) -> None:
         self.changes += 1
 
-    def send(
-        self, node: str, *names: str, component: Writer = Writer.DRIVER, why: str = ""
-    ) -> None:
+    def send(self, node: str, *names: str, writer: Writer = Writer.DRIVER, why: str = "") -> None:
+        """Report the handlers of a container runtime."""
         runtime = ContainerRuntime(name="containerd", handlers=names, why=why)
-        body = Facts(container_runtime=runtime)
-        report = Report.of(
-            body, node=node, node_uid=f"uid-{node}", boot_id="b", component=component, at=1.0
-        )
-        self.send_data(node, encode(report), component)
+        self.report(node, Facts(container_runtime=runtime), writer)
 
-    def send_evidence(
-        self, node: str, *steps: ValidationStep, notes: tuple[Diagnosis, ...]
+    def report(
+        self, node: str, body: StateBody, writer: Writer = Writer.DRIVER, *, boot: str = "b"
     ) -> None:
-        body = Evidence(
-            epoch=1, token=1, op=1, passed=False, label="", node_uid="x", boot_id="x", kernel="k",
-            steps=steps, notes=notes,
-        )  # fmt: skip
-        writer = Writer.VALIDATOR
-        report = Report.of(
-            body, node=node, node_uid=f"uid-{node}", boot_id="b", component=writer, at=1.0
+        named: dict[str, Any] = {"node": node, "node_uid": f"uid-{node}", "boot_id": boot}
+        kind = StateKind.EVIDENCE if isinstance(body, Evidence) else StateKind.FACTS
+        self.send_data(
+            node, encode(Report.of(body, **named, component=writer, at=1.0)), writer, kind
         )
-        subject = State(cluster="default", node=node, component=writer, kind="evidence")
-        message = StoredMessage(subject=str(subject), data=encode(report), sequence=1, time=0.0)
-        self.handlers.received(message)
 
-    def send_data(self, node: str, data: bytes, component: Writer = Writer.DRIVER) -> None:
-        subject = State(cluster="default", node=node, component=component, kind="facts")
+    def send_data(
+        self,
+        node: str,
+        data: bytes,
+        writer: Writer = Writer.DRIVER,
+        kind: StateKind = StateKind.FACTS,
+    ) -> None:
+        subject = State(cluster="default", node=node, component=writer, kind=kind)
         self.handlers.received(StoredMessage(subject=str(subject), data=data, sequence=1, time=0.0))
 
 
@@ -57,7 +62,7 @@ def test_the_facts_of_driver_agents_count() -> None:
     stream.send("a", "nvidia")
     stream.send("a", "nvidia")
     stream.send("b")
-    stream.send("c", "nvidia", component=Writer.DISCOVERY)
+    stream.send("c", "nvidia", writer=Writer.DISCOVERY)
     assert stream.handlers.by_node() == {"uid-a": {"nvidia"}, "uid-b": set()}
     assert stream.changes == 2
     stream.send("a", *(f"h-{number}" for number in range(100)))
@@ -66,9 +71,8 @@ def test_the_facts_of_driver_agents_count() -> None:
 
 def test_what_was_reported_is_kept_until_it_is_not_repeated() -> None:
     stream = Stream()
-    stream.send("a", "nvidia")
-    stream.send("b", "nvidia")
-    stream.send("c", "nvidia")
+    for name in "abc":
+        stream.send(name, "nvidia")
     stream.handlers.lost()
     stream.handlers.began(False)
     stream.send_data("b", b"{")
@@ -90,14 +94,10 @@ def test_diagnoses_of_evidence_and_facts_count_each_once_by_boot() -> None:
     stream = Stream()
     stream.send("a", "nvidia")
     assert stream.handlers.diagnoses() == {}
-    facts = Facts(obstacle=Diagnosis.NOUVEAU)
-    report = Report.of(
-        facts, node="a", node_uid="uid-a", boot_id="b", component=Writer.DRIVER, at=1.0
-    )
-    stream.send_data("a", encode(report))
+    stream.report("a", Facts(obstacle=Diagnosis.NOUVEAU))
     step = ValidationStep(name="driver", passed=False, diagnosis=Diagnosis.NOUVEAU)
     notes = (Diagnosis.IOMMU, Diagnosis("unheard-of"))
-    stream.send_evidence("a", step, notes=notes)
+    stream.report("a", evidence(step, notes=notes), Writer.VALIDATOR)
     assert stream.handlers.diagnoses() == {("uid-a", "b"): (Diagnosis.NOUVEAU, Diagnosis.IOMMU)}
     assert stream.handlers.by_node() == {"uid-a": set()}
     stream.handlers.began(False)
@@ -106,29 +106,20 @@ def test_diagnoses_of_evidence_and_facts_count_each_once_by_boot() -> None:
 
 
 def test_the_next_kernel_is_that_of_the_discovery_agent_in_its_boot() -> None:
-    stream, kernel = Stream(), NextKernel(release="6.8.0-50-generic")
-    for writer, body in (
-        (Writer.DISCOVERY, Facts(next_kernel=kernel)),
-        (Writer.DRIVER, Facts(next_kernel=NextKernel(release="other"))),
-    ):
-        report = Report.of(body, node="a", node_uid="uid-a", boot_id="b", component=writer, at=1.0)
-        stream.send_data("a", encode(report), writer)
-    assert stream.handlers.next_kernels() == {("uid-a", "b"): kernel}
+    stream = Stream()
+    stream.report("a", Facts(next_kernel=KERNEL), Writer.DISCOVERY)
+    stream.report("a", Facts(next_kernel=NextKernel(release="other")))
+    assert stream.handlers.next_kernels() == {("uid-a", "b"): KERNEL}
     assert stream.handlers.by_node() == {"uid-a": frozenset()}
-    gone = Report.of(
-        Facts(next_kernel=NextKernel()),
-        node="a", node_uid="uid-a", boot_id="c", component=Writer.DISCOVERY, at=2.0,
-    )  # fmt: skip
-    stream.send_data("a", encode(gone), Writer.DISCOVERY)
+    stream.report("a", Facts(next_kernel=NextKernel()), Writer.DISCOVERY, boot="c")
     assert stream.handlers.next_kernels() == {}
 
 
 def test_facts_settle_what_the_evidence_names_and_is_so_no_longer() -> None:
     stream = Stream()
-    stream.send_evidence("a", notes=(Diagnosis.RUNTIME_HANDLER, Diagnosis.ACS))
-    assert stream.handlers.diagnoses() == {
-        ("uid-a", "b"): (Diagnosis.RUNTIME_HANDLER, Diagnosis.ACS)
-    }
+    both = (Diagnosis.RUNTIME_HANDLER, Diagnosis.ACS)
+    stream.report("a", evidence(notes=both), Writer.VALIDATOR)
+    assert stream.handlers.diagnoses() == {("uid-a", "b"): both}
     stream.send("a", "nvidia", why="it is not restarted yet")
     assert Diagnosis.RUNTIME_HANDLER in stream.handlers.diagnoses()["uid-a", "b"]
     stream.send("a", "nvidia")

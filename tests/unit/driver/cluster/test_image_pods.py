@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.kube.views import Metadata, Pod, format_time
 from libs.policy.render.rendered import IMAGE_LABEL, POOL_ANNOTATION, TARGET_ANNOTATION
@@ -18,6 +16,8 @@ from services.driver.cluster.image_pods import (
     plan_pods,
 )
 from services.driver.cluster.resources import DaemonSet, Node
+from tests.builders import objects
+from tests.builders.objects import container, seen
 
 NOW = 1_793_530_800.0
 POOL = "clusterpolicy-a"
@@ -26,12 +26,12 @@ GOOD = {POOL: "target-old"}
 
 def driver(name: str, *, policy: str = "IfNotPresent", secrets: tuple[str, ...] = ()) -> DaemonSet:
     """Return the DaemonSet of a driver with two images and a gate of ours."""
+    images = {"driver": "driver", "peermem": "driver", "gds": "gds"}
     spec: dict[str, Any] = {
-        "initContainers": [{"name": "gate", "image": "r.example/sluice:1"}],
+        "initContainers": [container("gate", image="r.example/sluice:1")],
         "containers": [
-            {"name": "driver", "image": f"r.example/driver:{name}", "imagePullPolicy": policy},
-            {"name": "peermem", "image": f"r.example/driver:{name}", "imagePullPolicy": policy},
-            {"name": "gds", "image": f"r.example/gds:{name}", "imagePullPolicy": policy},
+            container(part, image=f"r.example/{image}:{name}", imagePullPolicy=policy)
+            for part, image in images.items()
         ],
     }
     if secrets:
@@ -49,12 +49,13 @@ DRIVERS = {name: driver(name) for name in ("old", "bad", "new")}
 
 def node(name: str, *, label: str = "old", state: str = "upgrade-required") -> Node:
     labels = {DRIVER_LABEL: label, STATE_LABEL: state}
-    return Node(metadata=Metadata(name=name, uid=f"uid-{name}", labels=labels))
+    return seen(Node, objects.node(name, uid=f"uid-{name}", labels=labels))
 
 
 def planned(
     *nodes: Node,
     label: str = "new",
+    uid: str = "",
     pods: tuple[Pod, ...] = (),
     drivers: Mapping[str, DaemonSet] = DRIVERS,
     last_good: Mapping[str, str] = GOOD,
@@ -63,7 +64,7 @@ def planned(
     """Plan with a request for each node."""
     by_name = {each.metadata.name: each for each in nodes}
     return plan_pods(
-        {name: ImageRequest(f"uid-{name}", label) for name in by_name},
+        {name: ImageRequest(uid or f"uid-{name}", label) for name in by_name},
         node_of=by_name.get,
         drivers=drivers,
         last_good=last_good,
@@ -83,7 +84,7 @@ def created(plan: PullPlan, *, age: float = 0.0, phase: str = "Pending") -> tupl
         ]
     stamp = {"creationTimestamp": format_time(NOW - age), "uid": "uid"}
     return tuple(
-        msgspec.convert({**pod, "metadata": {**pod["metadata"], **stamp}, "status": status}, Pod)
+        seen(Pod, {**pod, "metadata": {**pod["metadata"], **stamp}, "status": status})
         for pod in plan.create
     )
 
@@ -144,17 +145,7 @@ def test_a_pod_stays_until_its_driver_is_proven() -> None:
 
 def test_requests_for_others_are_not_followed() -> None:
     assert planned(node("a"), label="unknown") == PullPlan()
-    earlier = {"a": ImageRequest("uid-of-an-earlier-node", "new")}
-    plan = plan_pods(
-        earlier,
-        node_of={"a": node("a")}.get,
-        drivers=DRIVERS,
-        last_good={},
-        pods=(),
-        tried={},
-        now=NOW,
-    )
-    assert plan == PullPlan()
+    assert planned(node("a"), uid="uid-of-an-earlier-node") == PullPlan()
 
 
 def test_a_pod_that_the_kubelet_gave_up_is_made_again_after_a_minute() -> None:

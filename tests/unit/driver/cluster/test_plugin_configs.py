@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.contracts.node import PLUGIN_CONFIG_LABEL
@@ -12,6 +11,8 @@ from libs.policy.validation import PRESENT_LABEL
 from services.driver.cluster import resources
 from services.driver.cluster.plan import OF_CLUSTER
 from services.driver.cluster.plugin_configs import PLUGIN_CONFIG
+from tests.builders import objects
+from tests.builders.objects import seen
 from tests.unit.driver.cluster.builders import POLICY_KEY, node, plan
 from tests.unit.policy.situations import SETTINGS, cluster_policy
 
@@ -85,7 +86,6 @@ def test_a_label_without_a_key_names_its_nodes() -> None:
 
 def test_short_texts_of_foreign_config_maps_are_kept() -> None:
     data = {"short": MPS, "long": "x" * (MAX_TEXT + 1)}
-    body = msgspec.json.encode({"metadata": {"name": "a"}, "data": data})
-    config_map = msgspec.json.decode(body, type=resources.ConfigMap)
+    config_map = seen(resources.ConfigMap, objects.config_map("a", data))
     assert config_map.data == {"short": MPS, "long": ""}
     assert config_map.keys == ("short", "long")

@@ -1,21 +1,13 @@
 """What is done about the pod that confirms a validation, decided from the Node and the pods."""
 
-import msgspec
+from typing import Any
+
 import pytest
 
-from libs.contracts.message import encode
-from libs.contracts.node import (
-    RECORD_ANNOTATION,
-    VALIDATION_POD_ANNOTATION,
-    NodeRecord,
-    UpgradeState,
-    ValidationPod,
-)
-from libs.kube import views
+from libs.contracts.node import UpgradeState, ValidationPod
 from libs.policy.kinds.cluster_policy import ClusterPolicy
-from libs.policy.render.rendered import AgentImages, RenderSettings
 from libs.policy.render.validation_pod import render_validation_pod, validation_pod_name
-from services.driver.cluster.resources import Node, NodeStatus, ValidatingPod
+from services.driver.cluster.resources import Node, ValidatingPod
 from services.driver.cluster.validation_pod_steps import (
     CreatePod,
     DeletePod,
@@ -23,6 +15,10 @@ from services.driver.cluster.validation_pod_steps import (
     Tell,
     pod_steps,
 )
+from tests.builders import objects
+from tests.builders.fleet import record, written
+from tests.builders.objects import seen
+from tests.unit.policy.situations import SETTINGS
 
 UID = "uid-a"
 ORDER = "7.3"
@@ -47,14 +43,10 @@ def node(
     offers: dict[str, str] = GPU,
     uid: str = UID,
 ) -> Node:
-    record = NodeRecord(node_uid=UID, epoch=1, token=7, state=state, validation_pod=asks)
-    annotations = {RECORD_ANNOTATION: encode(record).decode()}
-    if told is not None:
-        annotations[VALIDATION_POD_ANNOTATION] = encode(told).decode()
-    return Node(
-        metadata=views.Metadata(name="a", uid=uid, annotations=annotations),
-        status=NodeStatus(allocatable=offers),
-    )
+    asking = record(node_uid=UID, token=7, state=state, validation_pod=asks)
+    notes = written(asking, validation_pod=told)
+    whole = objects.node(uid=uid, annotations=notes)
+    return seen(Node, {**whole, "status": {"allocatable": offers}})
 
 
 def pod(
@@ -62,34 +54,26 @@ def pod(
     *,
     name: str = NAME,
     reason: str = "",
-    state: views.ContainerState | None = None,
+    state: dict[str, Any] | None = None,
     owner: str = UID,
     deleting: bool = False,
 ) -> ValidatingPod:
-    return ValidatingPod(
-        metadata=views.Metadata(
-            name=name,
-            uid="pod-1",
-            owner_references=(views.OwnerReference(kind="Node", name="a", uid=owner),),
-            deletion_timestamp="2026-01-01T00:00:00Z" if deleting else "",
-        ),
-        spec=views.PodSpec(node_name="a"),
-        status=views.PodStatus(
-            phase=phase,
-            reason=reason,
-            container_statuses=()
-            if state is None
-            else (views.ContainerStatus(name="plugin-validation", state=state),),
-        ),
-    )
+    meta: dict[str, Any] = {
+        "uid": "pod-1",
+        "ownerReferences": [{"kind": "Node", "name": "a", "uid": owner}],
+        "deletionTimestamp": "2026-01-01T00:00:00Z" if deleting else None,
+    }
+    shown = [] if state is None else [{"name": "plugin-validation", "state": state}]
+    status = {"phase": phase, "reason": reason, "containerStatuses": shown}
+    return seen(ValidatingPod, objects.pod(name, node="a", status=status, meta=meta))
 
 
-def ended(code: int, message: str = "") -> views.ContainerState:
-    return views.ContainerState(terminated=views.Terminated(exit_code=code, message=message))
+def ended(code: int, message: str = "") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "message": message}}
 
 
-def waiting(reason: str, message: str = "") -> views.ContainerState:
-    return views.ContainerState(waiting=views.Waiting(reason=reason, message=message))
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"waiting": {"reason": reason, "message": message}}
 
 
 def steps(about: Node | None, *pods: ValidatingPod, **more: object) -> list[PodStep]:
@@ -192,21 +176,12 @@ def test_an_outcome_stays_until_the_record_asks_for_none() -> None:
 
 
 def test_an_unreadable_record_asks_for_nothing() -> None:
-    broken = node()
-    metadata = msgspec.structs.replace(broken.metadata, annotations={RECORD_ANNOTATION: "{"})
-    assert steps(msgspec.structs.replace(broken, metadata=metadata)) == []
+    assert steps(seen(Node, objects.node(uid=UID, annotations=written("{")))) == []
 
 
 def test_the_pod_may_do_nothing_but_compute() -> None:
-    images = AgentImages(discovery="d", driver="r", validator="v", telemetry="t")
-    rendered = render_validation_pod(
-        ClusterPolicy(),
-        RenderSettings(namespace="gpus", images=images),
-        node="a",
-        node_uid=UID,
-        order=ORDER,
-        resource="nvidia.com/gpu",
-    )
+    asked = {"node": "a", "node_uid": UID, "order": ORDER, "resource": "nvidia.com/gpu"}
+    rendered = render_validation_pod(ClusterPolicy(), SETTINGS, **asked)
     spec = rendered["spec"]
     (container,) = spec["containers"]
     assert rendered["metadata"]["name"] == NAME

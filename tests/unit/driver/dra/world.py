@@ -17,9 +17,7 @@ from services.agent_frame import Given
 from services.driver.dra import agent
 from services.driver.dra.resources import DRIVER, claims
 from services.driver.dra.settings import DraSettings
-from tests.support import played_by
-from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID
+from tests.builders.agent_world import NODE, UID, in_world_of
 from tests.unit.driver.plugin.builders import OfferingWorld
 
 NAMESPACE: Final = "ml"
@@ -132,4 +130,4 @@ class World(OfferingWorld):
         return [name for each in devices for name in each.cdi_devices]
 
 
-in_world = played_by(lambda story: agent_world.play(story, World))
+in_world = in_world_of(World)

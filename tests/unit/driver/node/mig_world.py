@@ -1,12 +1,12 @@
 """The driver agent on a machine whose GPUs can be divided, and that can be killed at any call."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.commands import GpuGeometry, Mig, Order
 from libs.contracts.reports import Result
@@ -17,10 +17,9 @@ from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.policy.mig.profiles import largest_first
 from libs.testing.nvml.products import H100
 from libs.testing.simulation import Sim
-from tests.support import played_by
-from tests.unit import agent_world
+from tests.builders.agent_world import in_world_of
+from tests.builders.fake_machine import FakeDriver
 from tests.unit.driver.node.world import World
-from tests.unit.fake_machine import FakeDriver
 
 T = TypeVar("T")
 
@@ -132,7 +131,7 @@ class MigWorld(World):
     async def killable(self, *, after: int) -> AsyncGenerator[KillingOffload]:
         """Let the agents of the machine be killed at a blocking call."""
         machine, offload = self.machine.machine, KillingOffload(after=after)
-        self.machine.machine = msgspec.structs.replace(machine, offload=offload)
+        self.machine.machine = replace(machine, offload=offload)
         try:
             yield offload
         finally:
@@ -185,8 +184,4 @@ def facts(gpus: Gpus) -> list[tuple[str, ...] | None]:
     return found
 
 
-def play(story: Callable[[MigWorld], Coroutine[Any, Any, None]]) -> None:
-    agent_world.play(story, MigWorld)
-
-
-in_world = played_by(play)
+in_world = in_world_of(MigWorld)

@@ -10,9 +10,9 @@ from libs.contracts.reports import Finding, Holders, Preflight, Usage
 from libs.host import gate
 from libs.host.gate import GateAnswer
 from services.driver.node import checks
+from tests.builders.fake_machine import FakeMachine
+from tests.builders.machine_files import NVSWITCH, add_program, put, put_device
 from tests.unit.driver.node.world import World, in_world, play
-from tests.unit.fake_machine import FakeMachine
-from tests.unit.host.builders import add_program, put
 
 JOB = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"
 DRIVER = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01"
@@ -39,21 +39,8 @@ def findings_on(
     return list(answers[-1].findings)
 
 
-def load_driver(machine: FakeMachine) -> None:
-    machine.load_driver("550.54")
-
-
 def enable_secure_boot(machine: FakeMachine) -> None:
     put(machine.root, SECURE_BOOT, "\x06\x00\x00\x00\x01")
-
-
-def enable_secure_boot_with_driver(machine: FakeMachine) -> None:
-    enable_secure_boot(machine)
-    load_driver(machine)
-
-
-def load_nouveau(machine: FakeMachine) -> None:
-    machine.set_modules("nouveau")
 
 
 def start_xorg(machine: FakeMachine) -> None:
@@ -74,7 +61,7 @@ def start_job(machine: FakeMachine) -> None:
 
 
 def install_driver(machine: FakeMachine) -> None:
-    load_driver(machine)
+    machine.load_driver("550.54")
     add_program(machine.root, "/usr/bin/nvidia-smi")
 
 
@@ -83,41 +70,38 @@ def admit_driver(machine: FakeMachine) -> None:
     machine.add_process(1, DRIVER, "/dev/nvidiactl", comm="nvidia-persistenced")
 
 
-@pytest.mark.parametrize(
-    ("prepare", "code", "message", "remedy"),
-    [
-        (load_nouveau, "nouveau", "nouveau is loaded", "blacklist nouveau"),
-        (enable_secure_boot, "secure-boot", "Secure Boot is on", "enrol the key"),
-        (
-            start_xorg,
-            "process",
-            "Xorg (pid 900) has /dev/nvidia0 open and is in no pod",
-            "end process 900 on the machine",
-        ),
-        (
-            start_daemon_of_the_machine,
-            "process",
-            "nvidia-persiste (pid 901) has /dev/nvidia0, /dev/nvidiactl open and is in no pod",
-            "stop and disable nvidia-persistenced.service, which it belongs to, or end process 901",
-        ),
-        (start_job, "pod", JOB, "end the pod"),
-        (
-            start_daemon_in_another_pod,
-            "pod",
-            f"nvidia-persiste (pid 902, pod {JOB}) has /dev/nvidia0 open",
-            "end the pod",
-        ),
-        (
-            install_driver,
-            "host-driver",
-            "is installed on this machine",
-            "nvidia.com/gpu.deploy.driver=pre-installed",
-        ),
-    ],
-)
-def test_each_obstacle_has_a_finding(
-    prepare: Callable[[FakeMachine], object], code: str, message: str, remedy: str
-) -> None:
+Prepare = Callable[[FakeMachine], object]
+OBSTACLES: dict[str, tuple[Prepare, str, str, str]] = {
+    "nouveau is loaded": (
+        lambda machine: machine.set_modules("nouveau"),
+        *("nouveau", "nouveau is loaded", "blacklist nouveau"),
+    ),
+    "Secure Boot": (enable_secure_boot, "secure-boot", "Secure Boot is on", "enrol the key"),
+    "a process in no pod": (
+        *(start_xorg, "process", "Xorg (pid 900) has /dev/nvidia0 open and is in no pod"),
+        "end process 900 on the machine",
+    ),
+    "a service of the machine": (
+        *(start_daemon_of_the_machine, "process"),
+        "nvidia-persiste (pid 901) has /dev/nvidia0, /dev/nvidiactl open and is in no pod",
+        "stop and disable nvidia-persistenced.service, which it belongs to, or end process 901",
+    ),
+    "a pod": (start_job, "pod", JOB, "end the pod"),
+    "a daemon in another pod": (
+        *(start_daemon_in_another_pod, "pod"),
+        *(f"nvidia-persiste (pid 902, pod {JOB}) has /dev/nvidia0 open", "end the pod"),
+    ),
+    "a driver of the machine": (
+        *(install_driver, "host-driver", "is installed on this machine"),
+        "nvidia.com/gpu.deploy.driver=pre-installed",
+    ),
+}
+"""What is on a machine; code, message and remedy of what is found."""
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_each_obstacle_has_a_finding(obstacle: str) -> None:
+    prepare, code, message, remedy = OBSTACLES[obstacle]
     (finding,) = findings_on(prepare)
     assert finding.code == code
     assert message in finding.message
@@ -125,15 +109,7 @@ def test_each_obstacle_has_a_finding(
 
 
 def add_switch(machine: FakeMachine) -> None:
-    switch = {
-        "class": "0x068000",
-        "vendor": "0x10de",
-        "device": "0x22a3",
-        "subsystem_vendor": "0x10de",
-        "subsystem_device": "0x1796",
-    }
-    for name, value in switch.items():
-        put(machine.root, f"/sys/bus/pci/devices/0000:01:00.0/{name}", f"{value}\n")
+    put_device(machine.root, "0000:01:00.0", NVSWITCH)
 
 
 def manage_switches_through_a_nic(machine: FakeMachine) -> None:
@@ -141,15 +117,10 @@ def manage_switches_through_a_nic(machine: FakeMachine) -> None:
 
 
 @pytest.mark.parametrize("prepare", [add_switch, manage_switches_through_a_nic])
-def test_a_machine_with_nvswitches_takes_no_driver_on_the_host(
-    prepare: Callable[[FakeMachine], object],
-) -> None:
+def test_a_machine_with_nvswitches_takes_no_driver_on_the_host(prepare: Prepare) -> None:
     assert findings_on(prepare) == []
-    (finding,) = (
-        each
-        for each in findings_on(prepare, artefact="sha256:" + "0" * 64)
-        if each.code == "fabric-manager"
-    )
+    found = findings_on(prepare, artefact="sha256:" + "0" * 64)
+    (finding,) = (each for each in found if each.code == "fabric-manager")
     assert "NVSwitches" in finding.message
     assert "pre-installed" in finding.remedy
 
@@ -160,17 +131,19 @@ def test_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.code == "disk"
 
 
-@pytest.mark.parametrize(
-    ("prepare", "removes"),
-    [
-        (load_driver, ()),
-        (enable_secure_boot_with_driver, ()),
-        (admit_driver, ()),
-        (start_job, (JOB,)),
-    ],
-)
-def test_the_driver_and_pods_that_the_upgrade_removes_are_no_obstacles(
-    prepare: Callable[[FakeMachine], object], removes: tuple[str, ...]
+@pytest.mark.parametrize("secure_boot", [False, True])
+def test_a_driver_that_is_loaded_is_no_obstacle(secure_boot: bool) -> None:
+    def prepare(machine: FakeMachine) -> None:
+        machine.load_driver("550.54")
+        if secure_boot:
+            enable_secure_boot(machine)
+
+    assert findings_on(prepare) == []
+
+
+@pytest.mark.parametrize(("prepare", "removes"), [(admit_driver, ()), (start_job, (JOB,))])
+def test_pods_that_the_upgrade_removes_are_no_obstacles(
+    prepare: Prepare, removes: tuple[str, ...]
 ) -> None:
     assert findings_on(prepare, removes) == []
 

@@ -11,9 +11,9 @@ from libs.host import gate
 from libs.host.gate import GateAnswer
 from services.driver.node.gate_keeper import GateKeeper
 from services.driver.node.last_proven import LastProven, ProofFile
-from tests.unit.agent_world import NODE, UID
+from tests.builders.agent_world import NODE, UID
+from tests.builders.fake_machine import BOOT, KERNEL
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import BOOT, KERNEL
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 PROVEN = Idle(proven=Proven(label="d-1", kernel=KERNEL))
@@ -29,8 +29,7 @@ def shut_reason(world: World) -> str:
 async def test_the_gate_opens_for_the_proven_driver(world: World) -> None:
     async with world.agent():
         await world.send_command(PROVEN)
-        world.machine.add_gate_request(NEW, "d-1", at=1.0)
-        await world.until(lambda: world.machine.is_gate_open_to(NEW, "d-1"))
+        await world.admit(NEW, "d-1")
         await world.clock.sleep(10)
         assert shut_reason(world) == ""
 
@@ -110,8 +109,7 @@ async def test_a_restarted_agent_opens_the_gate_only_after_reading_its_slot(worl
 async def test_the_next_idle_without_a_proof_shuts_the_gate(world: World) -> None:
     async with world.agent():
         await world.send_command(PROVEN)
-        world.machine.add_gate_request(NEW, "d-1", at=1.0)
-        await world.until(lambda: world.machine.is_gate_open_to(NEW, "d-1"))
+        await world.admit(NEW, "d-1")
         await world.send_command(Idle())
         world.machine.add_gate_request(OLD, "d-1", at=world.clock.now())
         await world.until(lambda: "no driver is validated" in shut_reason(world))

@@ -10,7 +10,7 @@ from libs.host import gate
 from libs.host.gate import GateAnswer
 from libs.host.gpus.division import Activation
 from services.driver.node import mig_attempt
-from tests.support import played_by
+from tests.builders.fake_machine import gpu
 from tests.unit.driver.node.mig_world import (
     MIXED,
     OFF,
@@ -19,9 +19,7 @@ from tests.unit.driver.node.mig_world import (
     MigWorld,
     facts,
     in_world,
-    play,
 )
-from tests.unit.fake_machine import gpu
 
 POD, OTHER = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 
@@ -72,7 +70,7 @@ async def test_a_failure_restores_what_was_before_also_after_a_kill(world: MigWo
 
 
 @pytest.mark.parametrize("names", [("1g.10gb",) * 8, ("4g.40gb", "4g.40gb")])
-@played_by(play)
+@in_world
 async def test_what_does_not_fit_is_refused_before_anything_changes(
     world: MigWorld, names: tuple[str, ...]
 ) -> None:
@@ -148,7 +146,7 @@ async def test_without_permission_the_op_fails_and_says_so(world: MigWorld) -> N
 
 
 @pytest.mark.parametrize("reboot", [True, False])
-@played_by(play)
+@in_world
 async def test_a_mode_that_changes_at_a_reset_is_left_pending_if_a_reboot_is_allowed(
     world: MigWorld, reboot: bool
 ) -> None:
@@ -169,7 +167,7 @@ async def test_a_mode_that_changes_at_a_reset_is_left_pending_if_a_reboot_is_all
 
 
 @pytest.mark.parametrize(("capability", "code"), [((8, 0), REBOOT_REQUIRED), ((9, 0), "in-use")])
-@played_by(play)
+@in_world
 async def test_a_module_that_blocks_the_reset_is_named(
     world: MigWorld, capability: tuple[int, int], code: str
 ) -> None:
@@ -283,6 +281,5 @@ async def test_a_malformed_file_is_none(world: MigWorld) -> None:
 @in_world
 async def test_the_agent_says_that_it_supports_mig(world: MigWorld) -> None:
     async with world.agent():
-        order = await world.send_command(Mig(config="none", digest="none"))
-        assert (await world.wait_for_result(order)).outcome is Outcome.DONE
+        assert (await world.carry_out(Mig(config="none", digest="none"))).outcome is Outcome.DONE
         assert world.result(await world.send_command(Swap(label="d-1"))) is None

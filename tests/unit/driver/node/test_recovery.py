@@ -11,9 +11,9 @@ from libs.contracts.facts import Facts
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.host import gate
 from services.driver.node.gate_keeper import SLOT_WAIT
+from tests.builders.fake_machine import KERNEL
+from tests.builders.machine_files import put
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import KERNEL
-from tests.unit.host.builders import put
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 PROVEN = Idle(proven=Proven(label="d-1", kernel=KERNEL, install_digest="i-1"))

@@ -4,9 +4,9 @@ from libs.contracts.commands import Idle, Proven, Swap
 from libs.contracts.reports import Outcome, Progress
 from libs.host import driver_files, gate
 from libs.host.gate import GateAnswer
+from tests.builders.fake_machine import KERNEL
+from tests.builders.machine_files import add_program, put
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import KERNEL
-from tests.unit.host.builders import add_program, put
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 JOB = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"
@@ -33,8 +33,7 @@ async def test_the_old_driver_is_unloaded_before_the_new_pod_is_admitted(world: 
         assert machine.unloaded == ["nvidia_uvm", "nvidia"]
         assert machine.unmounted == [driver_files.ROOT]
         assert not machine.tree.exists(driver_files.READY)
-        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
-        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        await world.admit(NEW)
         assert [each.pod_uid for each in gate.list_answers(machine.tree)] == [NEW]
         await world.until(lambda: "driver-start" in world.phases(order))
         assert world.result(order) is None
@@ -70,8 +69,7 @@ async def test_a_driver_that_the_machine_came_with_is_never_unloaded(world: Worl
     add_program(machine.root, "/usr/bin/nvidia-smi")
     async with world.agent():
         for label in ("d-2", ""):
-            order = await world.send_command(Swap(label=label))
-            result = await world.wait_for_result(order)
+            result = await world.carry_out(Swap(label=label))
             assert (result.outcome, result.code) == (Outcome.FAILED, "host-driver")
             assert "nvidia.com/gpu.deploy.driver=pre-installed" in result.message
     assert (machine.unloaded, machine.unmounted) == ([], [])
@@ -101,8 +99,7 @@ async def test_keep_leaves_the_modules_loaded(world: World) -> None:
     async with world.agent():
         order = await world.send_command(Swap(label="d-2", old_pod_uid=OLD, keep=True))
         put(machine.root, driver_files.DAEMONS, "NotReady")
-        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
-        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        await world.admit(NEW)
         # What the old container said about itself does not count.
         assert not machine.tree.exists(driver_files.READY)
         assert not machine.tree.exists(driver_files.DAEMONS)
@@ -128,8 +125,7 @@ async def test_a_resumed_op_does_not_unload_its_own_new_driver(world: World) -> 
     machine = world.machine
     async with world.agent():
         order = await world.send_command(SWAP)
-        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
-        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        await world.admit(NEW)
     machine.add_process(200, NEW, comm="nvidia-driver")
     machine.set_modules("nvidia")
     async with world.agent():
@@ -146,8 +142,7 @@ async def test_an_admitted_pod_counts_as_running_while_its_container_is_down(wor
     machine = world.machine
     async with world.agent():
         order = await world.send_command(SWAP)
-        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
-        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        await world.admit(NEW)
     # The container crashed: it has no processes left, but its pod exists.
     machine.set_modules("nvidia")
     async with world.agent():
@@ -161,12 +156,10 @@ async def test_a_pod_named_as_old_is_replaced_by_another_with_the_same_label(wor
     machine, newer = world.machine, NEW.replace("2222", "9999")
     async with world.agent():
         order = await world.send_command(SWAP)
-        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
-        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        await world.admit(NEW)
         replaced = await world.send_command(Swap(label="d-2", old_pod_uid=NEW))
         await world.wait_for_result(order)
-        machine.add_gate_request(newer, "d-2", at=world.clock.now())
-        await world.until(lambda: machine.is_gate_open_to(newer, "d-2"))
+        await world.admit(newer)
         assert not machine.is_gate_open_to(NEW, "d-2")
         machine.load_driver("570.86.15")
         await world.wait_for_result(replaced)
@@ -182,14 +175,12 @@ async def test_a_pod_deleted_before_its_driver_is_ready_is_replaced_by_the_next(
     machine, newer = world.machine, NEW.replace("2222", "9999")
     async with world.agent():
         order = await world.send_command(SWAP)
-        machine.add_gate_request(NEW, "d-2", at=world.clock.now())
-        await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
+        await world.admit(NEW)
         machine.load_driver("570.86.15")
         # The container is stopped before it is ready.
         machine.tree.remove(driver_files.READY)
         await world.clock.sleep(5)
-        machine.add_gate_request(newer, "d-2", at=world.clock.now())
-        await world.until(lambda: machine.is_gate_open_to(newer, "d-2"))
+        await world.admit(newer)
         assert machine.unloaded[-1] == "nvidia"
         assert [each.pod_uid for each in gate.list_answers(machine.tree)] == [newer]
         machine.load_driver("570.86.15")

@@ -19,9 +19,9 @@ from libs.host.gpus.port import GpusUnavailable
 from libs.host.linux import UnloadResult
 from libs.host.tree import Tree
 from services.driver.node import toolkit
+from tests.builders.fake_machine import VERSION, gpu
+from tests.builders.machine_files import put
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import VERSION, gpu
-from tests.unit.host.builders import put
 from tests.unit.host.cdi.drivers import BINARIES, add_devices, install
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
@@ -29,6 +29,7 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 GPUS = frozenset(("0", "1", "GPU-0", "GPU-1", "all"))
 FIRST = frozenset(("0", "GPU-0", "all"))
 ALL = frozenset(("all",))
+UNKNOWN = Gpu(uuid="", index=1, minor=-1, pci="", name="", memory_mib=0)
 REPORTED = Cdi(devices=("GPU-0", "GPU-1"))
 
 
@@ -168,8 +169,7 @@ async def test_specs_are_made_again_after_a_swap_that_failed(world: World) -> No
     world.machine.add_process(4711, OLD, "/dev/nvidia4", comm="train.py")
     async with world.agent():
         await world.until(lambda: devices(world) == GPUS)
-        order = await world.send_command(Swap(label="d-2"), deadline=20.0)
-        assert (await world.wait_for_result(order)).code == "busy"
+        assert (await world.carry_out(Swap(label="d-2"), deadline=20.0)).code == "busy"
     assert devices(world) == GPUS
 
 
@@ -270,10 +270,9 @@ async def test_specs_stay_while_nvml_fails_and_the_driver_is_the_same(world: Wor
 @in_world
 async def test_a_gpu_that_cannot_be_described_leaves_the_specs_as_they_are(world: World) -> None:
     start_driver(world)
-    unknown = Gpu(uuid="", index=1, minor=-1, pci="", name="", memory_mib=0)
     async with world.agent():
         await world.until(lambda: last(world) == REPORTED)
-        world.driver.gpus.change([gpu(0), replace(unknown, problem=GpuProblem.FAILED)])
+        world.driver.gpus.change([gpu(0), replace(UNKNOWN, problem=GpuProblem.FAILED)])
         add_devices(world.machine.root, "nvidia6")
         await world.until(lambda: last(world) != REPORTED)
         assert (devices(world), REMEDIES[GpuProblem.FAILED] in why(world)) == (GPUS, True)
@@ -285,8 +284,7 @@ async def test_a_gpu_that_cannot_be_described_leaves_the_specs_as_they_are(world
 @in_world
 async def test_a_gpu_that_can_be_described_later_is_in_the_specs_soon_after(world: World) -> None:
     start_driver(world)
-    unknown = Gpu(uuid="", index=1, minor=-1, pci="", name="", memory_mib=0)
-    world.driver.gpus.change([gpu(0), replace(unknown, problem=GpuProblem.HUNG)])
+    world.driver.gpus.change([gpu(0), replace(UNKNOWN, problem=GpuProblem.HUNG)])
     async with world.agent():
         await world.until(lambda: devices(world) == FIRST)
         world.driver.gpus.change([gpu(0), gpu(1)])

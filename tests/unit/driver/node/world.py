@@ -9,9 +9,8 @@ from libs.testing.simulation import Sim
 from services.agent_frame import Given
 from services.driver.node import agent
 from services.driver.node.agent import DriverAgentSettings
-from tests.support import played_by
-from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID, AgentWorld
+from tests.builders import agent_world
+from tests.builders.agent_world import NODE, UID, AgentWorld, in_world_of
 
 
 class World(AgentWorld):
@@ -28,9 +27,14 @@ class World(AgentWorld):
         settings = DriverAgentSettings(**named | self.settings)
         await agent.run(settings, given)
 
+    async def admit(self, uid: str, label: str = "d-2") -> None:
+        """Let a driver pod come to the gate, and wait until it opens for that pod."""
+        self.machine.add_gate_request(uid, label, at=self.clock.now())
+        await self.until(lambda: self.machine.is_gate_open_to(uid, label))
+
 
 def play(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     agent_world.play(story, World)
 
 
-in_world = played_by(play)
+in_world = in_world_of(World)

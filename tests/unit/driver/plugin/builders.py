@@ -8,8 +8,8 @@ from libs.host.cdi import published
 from libs.host.cdi.spec import Device, DeviceNode, Edits, make_spec
 from libs.testing.simulation import Sim
 from tests.builders import gpus
-from tests.unit.agent_world import AgentWorld
-from tests.unit.fake_machine import VERSION
+from tests.builders.agent_world import AgentWorld
+from tests.builders.fake_machine import VERSION
 
 
 def gpu(index: int, *profiles: str, **more: Any) -> Gpu:

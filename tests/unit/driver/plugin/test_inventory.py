@@ -11,8 +11,8 @@ from libs.host.tree import Tree
 from libs.policy.plugin_config.config import MigStrategy, PluginConfig, TimeSlicing
 from services.driver.plugin.inventory import NO_SPEC, Inventory, offers, unusable
 from services.driver.plugin.places import Place, places_of
+from tests.builders.machine_files import link, put
 from tests.unit.driver.plugin.builders import gpu
-from tests.unit.host.builders import link, put
 
 CONFIG = PluginConfig(mig_strategy=MigStrategy.MIXED)
 ALL = frozenset(("GPU-0", "GPU-1", "MIG-1-0", "MIG-1-1"))

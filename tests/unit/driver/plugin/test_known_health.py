@@ -1,21 +1,17 @@
 """The verdict by which GPUs are offered: the telemetry agent's, or that of its last records."""
 
+import pytest
 from msgspec.structs import replace
 
 from libs.contracts.gpus import RecoveryAction, XidCode
 from libs.health.record import GpuRecord
 from libs.health.tracks import XidTrack
 from libs.policy.plugin_config.config import MigStrategy
-from services.driver.plugin.offering import INSPECT_EVERY
 from services.health_file import BEAT_EVERY, CURRENT_FOR, SHARED, HealthFile, Kept
+from tests.builders.fake_machine import BOOT
 from tests.unit.driver.plugin.builders import gpu
-from tests.unit.driver.plugin.world import World, in_world
-from tests.unit.fake_machine import BOOT
+from tests.unit.driver.plugin.world import BOTH, NEITHER, ONE, SOON, World, in_world
 
-BOTH = {"nvidia.com/gpu": "GPU-0 GPU-1"}
-ONE = {"nvidia.com/gpu": "GPU-0 GPU-1!"}
-NEITHER = {"nvidia.com/gpu": "GPU-0! GPU-1!"}
-SOON = INSPECT_EVERY + 0.5
 WELL = Kept(gpus=(GpuRecord(uuid="GPU-0", index=0), GpuRecord(uuid="GPU-1", index=1)))
 FAILED = Kept(gpus=(WELL.gpus[0], replace(WELL.gpus[1], xids={95: XidTrack(since=1.0)})))
 
@@ -44,27 +40,30 @@ class Telemetry:
 @in_world
 async def test_what_only_a_measurement_shows_withdraws_a_gpu(world: World) -> None:
     async with world.agent():
-        await world.clock.sleep(SOON)
-        assert world.kubelet.last == BOTH
+        await world.offers(BOTH)
         world.driver.values = {"remap_failure": 1}
-        await world.clock.sleep(SOON)
-        assert world.kubelet.last == NEITHER
+        await world.offers(NEITHER)
 
 
+@pytest.mark.parametrize(
+    ("switch", "xid"),
+    [("", 95), ("13", 13)],
+    ids=["one that counts", "one that the settings switch on"],
+)
 @in_world
-async def test_an_xid_is_remembered_when_the_agent_is_replaced(world: World) -> None:
+async def test_an_xid_is_remembered_when_the_agent_is_replaced(
+    world: World, switch: str, xid: int
+) -> None:
+    world.settings["dp_enable_healthchecks"] = switch
     async with world.agent():
-        await world.clock.sleep(SOON)
-        world.driver.gpus.fail("GPU-1", 95)
-        await world.clock.sleep(SOON)
-        assert world.kubelet.last == ONE
+        await world.offers(BOTH)
+        world.driver.gpus.fail("GPU-1", xid)
+        await world.offers(ONE)
     async with world.agent():
-        await world.clock.sleep(60)
-        assert world.kubelet.last == ONE
+        await world.offers(ONE, after=60)
     world.settings["dp_disable_healthchecks"] = "95"
     async with world.agent():
-        await world.clock.sleep(SOON)
-        assert world.kubelet.last == BOTH
+        await world.offers(BOTH if xid == 95 else ONE)
 
 
 @in_world
@@ -92,19 +91,7 @@ async def test_an_xid_of_a_mig_instance_withdraws_that_one_also_after_a_restart(
         async with world.agent():
             await world.clock.sleep(SOON)
             world.driver.gpus.fail("GPU-1", XidCode(48, divided.migs[1].gpu_instance))
-            await world.clock.sleep(SOON)
-            assert world.kubelet.last == {"nvidia.com/mig-1g.10gb": "MIG-1-0 MIG-1-1!"}
-
-
-@in_world
-async def test_an_xid_of_a_switch_is_remembered_when_the_agent_is_replaced(world: World) -> None:
-    world.settings["dp_enable_healthchecks"] = "13"
-    for _ in range(2):
-        async with world.agent():
-            await world.clock.sleep(SOON)
-            world.driver.gpus.fail("GPU-1", 13)
-            await world.clock.sleep(SOON)
-            assert world.kubelet.last == ONE
+            await world.offers({"nvidia.com/mig-1g.10gb": "MIG-1-0 MIG-1-1!"})
 
 
 @in_world
@@ -150,17 +137,14 @@ async def test_where_the_telemetry_agent_is_away_its_last_records_are_continued(
     well = [replace(gpu(index), recovery=RecoveryAction.NONE) for index in (0, 1)]
     world.driver.gpus.change([well[0], asking])
     async with world.agent():
-        await world.clock.sleep(CURRENT_FOR + SOON)
-        assert world.kubelet.last == ONE
+        await world.offers(ONE, after=CURRENT_FOR + SOON)
         world.driver.gpus.change(well)
         await world.until(lambda: world.kubelet.last == BOTH, within=120.0)
     # The file still says that the GPU failed, and nobody who judges stands behind it.
     async with world.agent():
-        await world.clock.sleep(SOON)
-        assert world.kubelet.last == BOTH
+        await world.offers(BOTH)
         world.driver.values = {"remap_failure": 1}
-        await world.clock.sleep(SOON)
-        assert world.kubelet.last == NEITHER
+        await world.offers(NEITHER)
 
 
 @in_world

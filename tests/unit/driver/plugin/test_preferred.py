@@ -24,9 +24,11 @@ PLACES = {
 """Two sockets with four GPUs each, two of which share a switch."""
 
 
-def chosen(available: str, size: int, required: str = "") -> str:
+def chosen(
+    available: str, size: int, required: str = "", *, places: dict[str, Place] = PLACES
+) -> str:
     def near(one: str, other: str) -> int:
-        return nearness(PLACES[one], PLACES[other])
+        return nearness(places[one], places[other])
 
     return "".join(preferred_gpus(tuple(available), tuple(required), size, nearness=near))
 
@@ -81,13 +83,6 @@ def linked(*pairs: str) -> dict[str, Place]:
     }
 
 
-def chosen_with(places: dict[str, Place], available: str, size: int, required: str = "") -> str:
-    def near(one: str, other: str) -> int:
-        return nearness(places[one], places[other])
-
-    return "".join(preferred_gpus(tuple(available), tuple(required), size, nearness=near))
-
-
 @pytest.mark.parametrize(
     ("pairs", "available", "size", "required", "result"),
     [
@@ -104,7 +99,7 @@ def chosen_with(places: dict[str, Place], available: str, size: int, required: s
 def test_nvlinks_count_more_than_places(
     pairs: str, available: str, size: int, required: str, result: str
 ) -> None:
-    assert chosen_with(linked(*pairs.split()), available, size, required) == result
+    assert chosen(available, size, required, places=linked(*pairs.split())) == result
 
 
 @given(
@@ -120,13 +115,13 @@ def test_no_other_group_is_nearer(pairs: list[str], available: str, more: st.Dat
     def score(group: str) -> int:
         return sum(nearness(places[one], places[other]) for one, other in combinations(group, 2))
 
-    result = chosen_with(places, available, size, required)
+    result = chosen(available, size, required, places=places)
     assert len(set(result)) == size
     assert set(required) <= set(result) <= set(available)
     groups = map("".join, combinations(available, size))
     assert score(result) == max(score(each) for each in groups if set(required) <= set(each))
     without_switches = linked(*(pair for pair in pairs if "s" not in pair))
-    assert chosen_with(without_switches, available, size, required) == result
+    assert chosen(available, size, required, places=without_switches) == result
 
 
 def test_many_gpus_are_chosen_one_by_one() -> None:
@@ -139,28 +134,23 @@ def test_many_gpus_are_chosen_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "result"),
-    [(SharingPolicy.DISTRIBUTED, "b::0 c::0 a::1"), (SharingPolicy.PACKED, "a::1 a::2 b::0")],
+    ("policy", "required", "result"),
+    [
+        (SharingPolicy.DISTRIBUTED, "", "b::0 c::0 a::1"),
+        (SharingPolicy.PACKED, "", "a::1 a::2 b::0"),
+        (SharingPolicy.PACKED, "b::1", "b::1 a::1 a::2"),
+    ],
+    ids=["distributed", "packed", "those that are required first"],
 )
-def test_shares_are_distributed_or_packed(policy: SharingPolicy, result: str) -> None:
+def test_shares_are_distributed_or_packed(
+    policy: SharingPolicy, required: str, result: str
+) -> None:
     shares = [f"{gpu}::{number}" for gpu in "abc" for number in range(3)]
+    totals = dict.fromkeys("abc", 3)
     got = preferred_shares(
-        shares[1:], (), 3, policy=policy, totals=dict.fromkeys("abc", 3), gpu_of=uuid_of
+        shares[1:], required.split(), 3, policy=policy, totals=totals, gpu_of=uuid_of
     )
     assert got == tuple(result.split())
-
-
-def test_required_shares_come_first() -> None:
-    shares = [f"{gpu}::{number}" for gpu in "ab" for number in range(2)]
-    got = preferred_shares(
-        shares,
-        ("b::1",),
-        2,
-        policy=SharingPolicy.PACKED,
-        totals=dict.fromkeys("ab", 2),
-        gpu_of=uuid_of,
-    )
-    assert got == ("b::1", "b::0")
 
 
 def test_more_than_there_is_is_refused() -> None:

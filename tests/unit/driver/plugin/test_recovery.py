@@ -5,10 +5,8 @@ import pytest
 from libs.contracts.commands import Idle, Quiesce
 from libs.host import validations
 from services.driver.plugin.offering import INSPECT_EVERY, UNPROVEN
-from tests.unit.driver.plugin.world import World, in_world
-from tests.unit.host.builders import put
-
-BOTH = {"nvidia.com/gpu": "GPU-0 GPU-1"}
+from tests.builders.machine_files import put
+from tests.unit.driver.plugin.world import BOTH, World, in_world
 
 
 @in_world

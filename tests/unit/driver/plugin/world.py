@@ -11,11 +11,17 @@ from libs.testing.simulation import Sim
 from services.agent_frame import Given
 from services.driver.plugin import agent
 from services.driver.plugin.answers import Answers
+from services.driver.plugin.offering import INSPECT_EVERY
 from services.driver.plugin.settings import PluginSettings
-from tests.support import played_by
-from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID
+from tests.builders.agent_world import NODE, UID, in_world_of
 from tests.unit.driver.plugin.builders import OfferingWorld
+
+GPU = "nvidia.com/gpu"
+BOTH = {GPU: "GPU-0 GPU-1"}
+ONE = {GPU: "GPU-0 GPU-1!"}
+"""The second one is unhealthy."""
+NEITHER = {GPU: "GPU-0! GPU-1!"}
+SOON = INSPECT_EVERY + 0.5
 
 
 class FakeKubelet:
@@ -78,5 +84,10 @@ class World(OfferingWorld):
         (folder / name).write_text(text)
         return folder / name
 
+    async def offers(self, wanted: dict[str, str], *, after: float = SOON) -> None:
+        """Let the agent look at its GPUs once more: it must then offer exactly this."""
+        await self.clock.sleep(after)
+        assert self.kubelet.last == wanted
 
-in_world = played_by(lambda story: agent_world.play(story, World))
+
+in_world = in_world_of(World)

@@ -7,8 +7,7 @@ import pytest
 
 from libs.contracts import node as on_node
 from libs.contracts.identities import Writer
-from libs.contracts.message import encode
-from libs.contracts.node import LEASE_ANNOTATION, LeaseOwner, NodeLease
+from libs.contracts.node import LeaseOwner, NodeLease
 from libs.kube.views import ManagedFields, Metadata, Node, NodeSpec, Taint
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.rendered import RenderedObject
@@ -29,6 +28,7 @@ from services.driver.uninstall.traces import (
 from services.scheduler import role as scheduler_role
 from services.signin.setup.contents import CA, SECRETS
 from services.signin.setup.role import MANAGER as SETUP
+from tests.builders.fleet import written
 from tests.unit.policy.situations import Situation, cluster_policy
 
 SCHEDULER = on_node.MANAGER
@@ -40,12 +40,12 @@ def fields(manager: str, *keys: str, operation: str = "Apply", **more: Any) -> M
     return ManagedFields(manager=manager, operation=operation, fields_v1=msgspec.Raw(text), **more)
 
 
-def leased(text: str) -> Node:
-    return Node(metadata=Metadata(name="n", annotations={LEASE_ANNOTATION: text}))
+def leased(text: NodeLease | str) -> Node:
+    return Node(metadata=Metadata(name="n", annotations=written(lease=text)))
 
 
-def lease(owner: LeaseOwner) -> str:
-    return encode(NodeLease(node_uid="u", owner=owner, token=1, since=0.0)).decode()
+def lease(owner: LeaseOwner) -> NodeLease:
+    return NodeLease(node_uid="u", owner=owner, token=1, since=0.0)
 
 
 @pytest.mark.parametrize("owner", [LeaseOwner.UPGRADE, LeaseOwner.REPAIR, LeaseOwner.MIG])

@@ -7,7 +7,7 @@ import pytest
 from libs.host.artefacts import installation, kernel_modules, store
 from libs.host.artefacts.installation import Installation
 from libs.host.tree import Tree
-from tests.unit.fake_machine import FakeMachine
+from tests.builders.fake_machine import FakeMachine
 from tests.unit.host.artefacts import packing
 from tests.unit.host.artefacts.test_formats import DIGEST, KERNEL, VERSION, staged
 

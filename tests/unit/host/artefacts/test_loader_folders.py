@@ -10,10 +10,10 @@ from libs.host.artefacts import installation, store
 from libs.host.artefacts.kernel_modules import NO_MODULES, Problem
 from libs.host.artefacts.system import library_folder
 from libs.host.tree import Tree
+from tests.builders.machine_files import link, put
 from tests.unit.host.artefacts import packing
 from tests.unit.host.artefacts.packing import LIBRARIES, deliver
 from tests.unit.host.artefacts.test_formats import DIGEST, VERSION
-from tests.unit.host.builders import link, put
 
 CURRENT = f"{LIBRARIES}/nvidia/current"
 DEBIAN = "ID=debian\nVERSION_ID=12\n"

@@ -11,7 +11,7 @@ from libs.host.cdi import device_files, driver_root
 from libs.host.cdi.generate import Generated, generate
 from libs.host.tree import Tree
 from tests.builders import gpus
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import link, put
 
 VERSION = "580.95.05"
 CONTAINER_ROOT = "/run/nvidia/driver"

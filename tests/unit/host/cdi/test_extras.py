@@ -14,7 +14,7 @@ from libs.host.cdi import extras, published
 from libs.host.cdi.extras import GDRCOPY, GDS, IMEX, MOFED, NVSWITCH
 from libs.host.cdi.spec import Spec, encode
 from libs.host.tree import Tree
-from tests.unit.host.builders import link, put, tree
+from tests.builders.machine_files import link, put, tree
 from tests.unit.host.cdi.cdi_schema import problems
 from tests.unit.host.cdi.drivers import CONTAINER_ROOT
 from tests.unit.host.cdi.test_generate import GOLDEN, MACHINES, specs

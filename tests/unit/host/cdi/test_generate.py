@@ -17,7 +17,7 @@ from libs.host.cdi.driver_root import NoDriverFiles
 from libs.host.cdi.generate import Generated
 from libs.host.cdi.spec import Edits, Spec, decode, encode
 from libs.host.tree import Tree, Unreadable
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import link, put
 from tests.unit.host.cdi import drivers
 from tests.unit.host.cdi.drivers import BINARIES, CONTAINER_ROOT, VERSION, generated, gpu, mig
 

@@ -5,7 +5,7 @@ import pytest
 from libs.host.cdi import published
 from libs.host.cdi.published import GPU_FILE, GPU_KIND
 from libs.host.cdi.spec import Device, DeviceNode, Edits, MalformedSpec, Spec, decode, make_spec
-from tests.unit.host.builders import put, tree
+from tests.builders.machine_files import put, tree
 
 
 def device(name: str, path: str = "/dev/nvidia0") -> Device:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from libs.contracts import message
 from libs.contracts.facts import Facts, Gpu, Mig
@@ -13,6 +13,7 @@ from libs.contracts.gpu_forms import Complaints
 from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
 from libs.host.gpus import clean
 from libs.host.gpus.clean import Raw
+from tests.builders.gpus import gpu
 
 UUID = b"GPU-5d0a1c9e-7f3b-4a21-b9d4-1e2f3a4b5c6d"
 GOOD: Raw = {
@@ -50,7 +51,7 @@ def test_a_good_gpu_is_described_without_complaint() -> None:
 def test_a_gpu_of_which_nothing_is_known_is_not_identified() -> None:
     gpu, complaints = cleaned({})
     unknown = Gpu(uuid="", index=2, minor=-1, pci="", name="", memory_mib=0)
-    assert gpu == msgspec.structs.replace(unknown, problem=GpuProblem.UNIDENTIFIED)
+    assert gpu == replace(unknown, problem=GpuProblem.UNIDENTIFIED)
     assert complaints == set()
 
 
@@ -82,25 +83,21 @@ def test_what_cannot_be_true_is_left_out_and_complained_about(
 ) -> None:
     good, _ = cleaned(GOOD)
     gpu, complaints = cleaned({**GOOD, field: value})
-    assert gpu == msgspec.structs.replace(good, **expected)
+    assert gpu == replace(good, **expected)
     assert len(complaints) == 1
 
 
 @pytest.mark.parametrize(
     ("number", "action"),
     [
-        *enumerate(
-            [
-                RecoveryAction.NONE,
-                RecoveryAction.GPU_RESET,
-                RecoveryAction.NODE_REBOOT,
-                RecoveryAction.DRAIN_P2P,
-                RecoveryAction.DRAIN_AND_RESET,
-                RecoveryAction.RECOVER_IMEX_DOMAIN,
-                RecoveryAction.BUS_RESET,
-                RecoveryAction.SYSTEM_REBOOT,
-            ]
-        ),
+        (0, RecoveryAction.NONE),
+        (1, RecoveryAction.GPU_RESET),
+        (2, RecoveryAction.NODE_REBOOT),
+        (3, RecoveryAction.DRAIN_P2P),
+        (4, RecoveryAction.DRAIN_AND_RESET),
+        (5, RecoveryAction.RECOVER_IMEX_DOMAIN),
+        (6, RecoveryAction.BUS_RESET),
+        (7, RecoveryAction.SYSTEM_REBOOT),
         (8, RecoveryAction.UNKNOWN_ACTION),
         (None, None),
     ],
@@ -156,15 +153,12 @@ def test_mig_devices_are_named_by_the_number_that_nvml_has_for_them() -> None:
     gpu, _ = cleaned({**GOOD, "mig": (1, 1), "migs": found})
     names = [(name, mig.uuid) for name, mig in gpu.named_migs]
     assert names == [(f"{gpu.index}:0", "MIG-0"), (f"{gpu.index}:2", "MIG-2")]
-    unnumbered = msgspec.structs.replace(gpu, migs=(Mig(uuid="MIG-7", profile="1g.10gb"),))
+    unnumbered = replace(gpu, migs=(Mig(uuid="MIG-7", profile="1g.10gb"),))
     assert unnumbered.named_migs == ((f"{gpu.index}:0", unnumbered.migs[0]),)
 
 
 def gpus(*uuids: str) -> list[Gpu]:
-    return [
-        Gpu(uuid=uuid, index=index, minor=index, pci="", name="", memory_mib=0)
-        for index, uuid in enumerate(uuids)
-    ]
+    return [gpu(index, uuid=uuid) for index, uuid in enumerate(uuids)]
 
 
 @pytest.mark.parametrize(

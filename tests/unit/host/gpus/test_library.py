@@ -6,7 +6,7 @@ import pytest
 
 from libs.host.gpus.library import NAME, find_library, folders_beside, is_driver_loaded
 from libs.host.tree import Tree
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import link, put
 from tests.unit.host.cdi.drivers import loader_cache
 
 ROOT = "/run/nvidia/driver"

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.contracts import telemetry
-from libs.contracts.facts import Gpu
 from libs.contracts.gpu_forms import Complaints
-from libs.contracts.telemetry import Batch, GpuSample
+from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import readings
 from libs.host.gpus.protocol import Sampled
+from tests.builders import gpus
+from tests.builders.gpus import batch, gpu
 
-GPU = Gpu(uuid="GPU-1", index=2, minor=2, pci="00000000:41:00.0", name="", memory_mib=0)
-EMPTY = GpuSample(uuid="GPU-1", index=2, pci="00000000:41:00.0")
+GPU, EMPTY = gpu(2), gpus.sample(2)
 NAN, INFINITE = float("nan"), float("inf")
 
 
@@ -119,15 +119,5 @@ def test_whatever_nvml_returns_can_be_sent(
     now: dict[str, float], before: dict[str, float], at: float
 ) -> None:
     found = readings.sample(GPU, Sampled(2, at, now), Sampled(1, 1.0, before), Complaints())
-    batch = Batch(
-        v=1,
-        node="n",
-        node_uid="u",
-        boot_id="b",
-        run="r",
-        seq=0,
-        at=0.0,
-        driver_version="",
-        gpus=[found],
-    )
-    assert telemetry.decode(telemetry.encode(batch)) == batch
+    sent = batch(found)
+    assert telemetry.decode(telemetry.encode(sent)) == sent

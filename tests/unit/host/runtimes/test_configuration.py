@@ -10,7 +10,7 @@ from libs.host.runtimes.common import NotConfigurable
 from libs.host.runtimes.configuration import Wanted
 from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN
 from libs.host.tree import Tree
-from tests.unit.host.builders import put, tree
+from tests.builders.machine_files import put, tree
 from tests.unit.host.killable_tree import KillableTree, Killed
 from tests.unit.host.runtimes.test_containerd import PEOPLES
 

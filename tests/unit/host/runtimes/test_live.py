@@ -14,7 +14,7 @@ import pytest
 from libs.host.runtimes.live import CriRuntime
 from libs.host.runtimes.port import RestartRefused, RuntimeStatus, RuntimeUnavailable
 from libs.host.tree import Tree
-from tests.unit.host.builders import link, put, tree
+from tests.builders.machine_files import link, put, tree
 
 CONTAINERD, K3S = "/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock"
 SAYS = '{"name":"containerd","handlers":["runc","nvidia"],"reads_cdi":true}'

@@ -135,7 +135,7 @@ def test_a_refusal_has_no_changes() -> None:
         ("delete", "rollouts", {"kind": "DeleteOptions"}, "rollouts"),
     ],
 )
-def test_the_kind_of_an_object_that_no_response_showed(
+def test_the_kind_of_an_object_that_no_response_showed_is_that_of_the_request(
     verb: str, resource: str, asked: Any, kind: str
 ) -> None:
     line = audit_line(verb, resource, asked=asked, answer=error_status(403, "Forbidden"), code=403)
@@ -200,7 +200,7 @@ def test_events_are_held_back_until_they_are_settled() -> None:
     assert converter.flush() == []
 
 
-def test_a_deletion_finished_by_a_kubelet() -> None:
+def test_a_deletion_that_a_kubelet_finishes_is_a_mark_and_then_a_deletion() -> None:
     marks = {"deletionTimestamp": "2027-01-15T08:00:30Z", "deletionGracePeriodSeconds": 30}
     ended = {"deletionTimestamp": "2027-01-15T08:00:01Z", "deletionGracePeriodSeconds": 0}
     marked, deleted = journal(
@@ -217,7 +217,7 @@ def test_a_deletion_finished_by_a_kubelet() -> None:
     assert deleted.changed["metadata.deletionGracePeriodSeconds"] == (30, None)
 
 
-def test_a_deletion_answered_without_the_object() -> None:
+def test_a_deletion_answered_without_the_object_is_known_by_the_details() -> None:
     answer = SUCCESS | {"details": {"name": "n1", "kind": "nodes", "uid": UID}}
     replacement = response_object("Node", "n1", 9, metadata={"uid": "another"})
     _, deleted, recreated = journal(

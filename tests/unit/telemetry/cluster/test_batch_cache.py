@@ -3,21 +3,18 @@
 import gc
 import tracemalloc
 
-from libs.contracts.message import MAJOR
-from libs.contracts.telemetry import Batch, GpuSample
+import pytest
+
 from services.telemetry.cluster import fleet as fleet_module
 from services.telemetry.cluster.fleet import SILENT_AFTER, BatchCache
+from tests.builders import gpus
+from tests.builders.gpus import batch, sample
 
 COUNTED = (
     tracemalloc.Filter(inclusive=True, filename_pattern=fleet_module.__file__, all_frames=True),
-    tracemalloc.Filter(inclusive=True, filename_pattern=__file__),
+    tracemalloc.Filter(inclusive=True, filename_pattern=gpus.__file__),
 )
 """What the cache allocates, at any depth, and the batches: not what else the process does."""
-
-
-def batch(node: str = "a", *, run: str = "one", seq: int = 0, xids: int = 0) -> Batch:
-    gpus = [GpuSample(f"GPU-{index}", index, "0000:1b:00.0", temperature_c=40) for index in (0, 1)]
-    return Batch(MAJOR, node, f"uid-{node}", "boot", run, seq, 0.0, "580", gpus, xids)
 
 
 def names(cache: BatchCache, *, now: float) -> list[str]:
@@ -26,12 +23,12 @@ def names(cache: BatchCache, *, now: float) -> list[str]:
 
 def test_a_silent_node_is_left_out_until_its_next_batch() -> None:
     cache = BatchCache()
-    cache.add(batch("b"), now=0.0)
-    cache.add(batch("a"), now=50.0)
+    cache.add(batch(node="b"), now=0.0)
+    cache.add(batch(node="a"), now=50.0)
     assert names(cache, now=SILENT_AFTER) == ["a", "b"]
     assert names(cache, now=SILENT_AFTER + 1) == ["a"]
     assert names(cache, now=SILENT_AFTER + 51) == []
-    cache.add(batch("b", seq=1), now=200.0)
+    cache.add(batch(node="b", seq=1), now=200.0)
     assert names(cache, now=200.0) == ["b"]
 
 
@@ -44,25 +41,30 @@ def test_xids_are_counted_once_in_each_run() -> None:
     assert cache.xids("a") == 7
 
 
-def test_a_lost_batch_loses_no_xid() -> None:
+@pytest.mark.parametrize(
+    ("batches", "counted"),
+    [
+        ([("one", 0, 0), ("one", 5, 3)], [0, 3]),
+        (
+            [("one", 0, 0), ("one", 1, 5), ("two", 0, 1), ("one", 2, 6), ("two", 1, 1)],
+            [0, 5, 1, 1, 0],
+        ),
+        ([("one", 700, 12), ("one", 701, 13)], [0, 1]),
+        ([("one", 0, 2)], [2]),
+    ],
+    ids=[
+        "a lost batch loses none",
+        "overlapping runs count once",
+        "none before the first batch",
+        "the first of a run",
+    ],
+)
+def test_xids_are_counted_by_run_and_number(
+    batches: list[tuple[str, int, int]], counted: list[int]
+) -> None:
     cache = BatchCache()
-    cache.add(batch(seq=0), now=0.0)
-    assert cache.add(batch(seq=5, xids=3), now=0.0) == 3
-
-
-def test_overlapping_runs_are_not_counted_twice() -> None:
-    cache = BatchCache()
-    batches = [("one", 0, 0), ("one", 1, 5), ("two", 0, 1), ("one", 2, 6), ("two", 1, 1)]
     new = [cache.add(batch(run=run, seq=seq, xids=xids), now=0.0) for run, seq, xids in batches]
-    assert new == [0, 5, 1, 1, 0]
-
-
-def test_xids_from_before_the_first_batch_do_not_count() -> None:
-    cache = BatchCache()
-    assert cache.add(batch(seq=700, xids=12), now=0.0) == 0
-    assert cache.add(batch(seq=701, xids=13), now=0.0) == 1
-    fresh = BatchCache()
-    assert fresh.add(batch(seq=0, xids=2), now=0.0) == 2
+    assert new == counted
 
 
 def test_a_forgotten_node_has_neither_batch_nor_xids() -> None:
@@ -79,7 +81,8 @@ def test_memory_does_not_grow_with_the_number_of_batches() -> None:
 
     def memory_after(run: str) -> int:
         for node in fleet:
-            cache.add(batch(node, run=run), now=0.0)
+            samples = [sample(index, temperature_c=40) for index in (0, 1)]
+            cache.add(batch(*samples, node=node, run=run), now=0.0)
         gc.collect()
         counted = tracemalloc.take_snapshot().filter_traces(COUNTED)
         return sum(trace.size for trace in counted.traces)

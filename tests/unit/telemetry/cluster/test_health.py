@@ -135,7 +135,16 @@ async def test_a_node_that_is_gone_has_no_gpus(world: World) -> None:
         (replace(WELL, index=2**53 - 1),),
         tuple(replace(WELL, index=index) for index in range(64)) * 3,
     ],
-    ids=["uuid", "long", "pci", "state", "rule", "finding", "findings", "index", "gpus"],
+    ids=[
+        *(
+            "a uuid with a quote",
+            "a long uuid",
+            "no address",
+            "an unknown state",
+            "an unknown rule",
+        ),
+        *("a finding in no state", "many findings", "a large index", "many GPUs"),
+    ],
 )
 @in_world
 async def test_a_verdict_that_cannot_be_true_is_ignored(

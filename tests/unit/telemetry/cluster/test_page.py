@@ -1,11 +1,12 @@
 """The page of the fleet: every field, rows of MIG instances, and names that cannot be true."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.contracts.telemetry import Batch, GpuSample, InstanceSample
+from libs.contracts.telemetry import GpuSample, InstanceSample
 from libs.health.node import MAX_GPUS
 from services.telemetry.cluster.page import (
     ALL_FIELDS,
@@ -15,30 +16,15 @@ from services.telemetry.cluster.page import (
     proper_samples,
 )
 from services.telemetry.exposition import NodeSamples
+from tests.builders import gpus
+from tests.builders.gpus import batch
 
 NAMES = ("uuid", "index", "pci", "minor", "model", "instances", "pod_uid")
 """Parts of a sample that are no values."""
 VALUES = tuple(name for name in GpuSample.__struct_fields__ if name not in NAMES)
 
 
-def sample(**parts: Any) -> GpuSample:
-    names: dict[str, Any] = {"uuid": "GPU-1", "index": 0, "pci": "0000:1b:00.0"}
-    names |= {"minor": 4, "model": "NVIDIA H100"}
-    return GpuSample(**{**names, **parts})
-
-
-def batch(*samples: GpuSample, driver: str = "580.95.05") -> Batch:
-    return Batch(
-        v=1,
-        node="a",
-        node_uid="uid",
-        boot_id="boot",
-        run="run",
-        seq=0,
-        at=0.0,
-        driver_version=driver,
-        gpus=list(samples),
-    )
+sample = partial(gpus.sample, uuid="GPU-1", pci="0000:1b:00.0", minor=4, model="NVIDIA H100")
 
 
 def node(name: str, *samples: GpuSample) -> NodeSamples:
@@ -132,7 +118,9 @@ def test_a_gpu_that_was_never_read_is_left_out() -> None:
 
 @pytest.mark.parametrize("driver", ["580\n", "x" * 41, '5"'])
 def test_a_driver_that_cannot_be_true_has_no_name(driver: str) -> None:
-    assert proper_samples(batch(sample(), driver=driver)) == ProperSamples((sample(),), "", 1)
+    assert proper_samples(batch(sample(), driver_version=driver)) == ProperSamples(
+        (sample(),), "", 1
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])

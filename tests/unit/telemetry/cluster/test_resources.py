@@ -1,29 +1,26 @@
 """The pool of a Node, and the fields of it that are kept."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
-from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
+from libs.contracts.node import NodeRecord
 from libs.policy.pool_index import nodes_without_recorded_pool
 from services.telemetry.cluster.fleet import SELECTOR, Node
+from tests.builders import objects
+from tests.builders.fleet import record, written
+from tests.builders.objects import seen
 
 OWNER = "nvidia.com/gpu-operator.driver.owner"
 
 
-def node(*, record: str = "", owner: str = "") -> Node:
-    metadata = {
-        "name": "a",
-        "uid": "u",
-        "labels": {"kubernetes.io/os": "linux", **({OWNER: owner} if owner else {})},
-        "annotations": {"x": "y", **({RECORD_ANNOTATION: record} if record else {})},
-        "managedFields": [{"manager": "m"}],
-    }
-    return msgspec.json.decode(msgspec.json.encode({"metadata": metadata}), type=Node)
+IN_X = record(pool="clusterpolicy-x")
 
 
-def record(pool: str) -> str:
-    return encode(NodeRecord(node_uid="u", epoch=1, token=1, pool=pool)).decode()
+def node(record: NodeRecord | str | None = None, *, owner: str = "") -> Node:
+    labels = {"kubernetes.io/os": "linux", **({OWNER: owner} if owner else {})}
+    notes = {"x": "y", **written(record)}
+    managers = [{"manager": "m"}]
+    return seen(Node, objects.node(labels=labels, annotations=notes, managedFields=managers))
 
 
 @pytest.mark.parametrize(
@@ -31,11 +28,11 @@ def record(pool: str) -> str:
     [
         (node(), ""),
         (node(owner="gold"), "nvidiadriver-gold"),
-        (node(record=record("clusterpolicy-x")), "clusterpolicy-x"),
-        (node(record=record("clusterpolicy-x"), owner="gold"), "clusterpolicy-x"),
-        (node(record=record(""), owner="gold"), "nvidiadriver-gold"),
-        (node(record="garbled", owner="gold"), "nvidiadriver-gold"),
-        (node(record="garbled"), ""),
+        (node(IN_X), "clusterpolicy-x"),
+        (node(IN_X, owner="gold"), "clusterpolicy-x"),
+        (node(record(), owner="gold"), "nvidiadriver-gold"),
+        (node("garbled", owner="gold"), "nvidiadriver-gold"),
+        (node("garbled"), ""),
     ],
 )
 def test_the_pool_is_that_of_the_record_or_else_of_the_owner(view: Node, pool: str) -> None:
@@ -43,11 +40,11 @@ def test_the_pool_is_that_of_the_record_or_else_of_the_owner(view: Node, pool: s
 
 
 def test_other_fields_are_dropped_and_the_pool_is_kept() -> None:
-    view = node(record=record("clusterpolicy-x"))
+    view = node(IN_X)
     assert (view.metadata.name, view.metadata.uid) == ("a", "u")
     assert (view.metadata.labels, view.metadata.annotations) == ({}, {})
     assert view.metadata.managed_fields == ()
-    copy = msgspec.structs.replace(view)
+    copy = replace(view)
     assert copy == view
 
 

@@ -6,12 +6,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from libs.bus.telemetry import TelemetrySender
 from libs.contracts.identities import Writer
-from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.telemetry import GpuSample
 from libs.kube.resources import NODES, CustomObject, custom_resource
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from services.telemetry.cluster.fleet import SILENT_AFTER
+from tests.builders.fleet import record, written
+from tests.builders.gpus import sample
 from tests.component import world
 from tests.component.processes import Process
 from tests.support import Story, played_by
@@ -26,10 +26,8 @@ CLUSTER_POLICIES = custom_resource(CLUSTER_POLICY, CustomObject)
 
 def samples(*temperatures: int) -> list[GpuSample]:
     return [
-        GpuSample(
-            f"GPU-{index}",
+        sample(
             index,
-            "0000:1b:00.0",
             temperature_c=degrees,
             gpu_utilization=50,
             power_w=100.0,
@@ -149,7 +147,7 @@ async def test_the_samples_of_all_nodes_are_on_one_page(world: World) -> None:
 async def test_samples_that_cannot_be_true_are_left_out_and_counted(world: World) -> None:
     sender = await world.sender("a")
     await world.lead()
-    hostile = GpuSample('GPU-0",Hostname="b', 0, "0000:1b:00.0", temperature_c=1)
+    hostile = sample(uuid='GPU-0",Hostname="b', temperature_c=1)
     await sender.send(driver_version="580.95.05", gpus=[*samples(40), hostile])
     await world.sleep(1.0)
     assert world.gpus() == [("a", "GPU-0")]
@@ -223,8 +221,8 @@ async def test_a_node_moves_to_the_pool_that_its_record_names(world: World) -> N
     await world.lead()
     await world.send(sender, 40)
     assert world.names("sluice_pool_gpus") == {POOL}
-    record = NodeRecord(node_uid=uid, epoch=1, token=1, pool="clusterpolicy-x")
-    await world.change("a", annotations={RECORD_ANNOTATION: encode(record).decode()})
+    named = record(node_uid=uid, pool="clusterpolicy-x")
+    await world.change("a", annotations=written(named))
     assert world.names("sluice_pool_gpus") == {"clusterpolicy-x"}
     assert world.names("sluice_node_gpus") == {"a"}
 

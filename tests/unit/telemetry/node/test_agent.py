@@ -10,8 +10,8 @@ from libs.contracts.reports import Outcome
 from services.telemetry.exposition import LATE
 from services.telemetry.node.publisher import CHANGE_INTERVAL, RETRY_INTERVAL
 from services.telemetry.node.sampler import STALE_AFTER
-from tests.unit.agent_world import BOOT, NODE, UID
-from tests.unit.fake_machine import VERSION, gpu
+from tests.builders.agent_world import BOOT, NODE, UID
+from tests.builders.fake_machine import VERSION, gpu
 from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
 TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
@@ -108,7 +108,7 @@ async def test_quiesce_releases_the_gpus_and_drops_the_last_sweep(world: World) 
         async with world.agent() as service:
             await world.clock.sleep(5)
             assert world.driver.held == 1
-            await world.wait_for_result(await world.send_command(Quiesce()))
+            await world.carry_out(Quiesce())
             assert world.driver.held == 0
             assert world.page().body == b""
             assert batches[-1].gpus == []
@@ -122,7 +122,7 @@ async def test_quiesce_releases_the_gpus_and_drops_the_last_sweep(world: World) 
             await world.clock.sleep(4 * STALE_AFTER)
             assert world.driver.held == 0
             assert world.page().body == b""
-            await world.wait_for_result(await world.send_command(Idle()))
+            await world.carry_out(Idle())
             assert world.driver.held == 1
             assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
             assert len(batches[-1].gpus) == 2
@@ -133,7 +133,7 @@ async def test_quiesce_fails_while_the_kernel_holds_a_device_open(world: World) 
     async with world.agent() as service:
         await world.clock.sleep(5)
         world.driver.gpus.is_stuck = True
-        result = await world.wait_for_result(await world.send_command(Quiesce()))
+        result = await world.carry_out(Quiesce())
         assert (result.outcome, result.code) == (Outcome.FAILED, "devices-open")
         assert world.page().body == b""
         await world.clock.sleep(INTERVAL)
@@ -205,13 +205,13 @@ async def test_counters_continue_after_a_quiesce(world: World) -> None:
         world.driver.gpus.fail("GPU-0", 31)
         await world.clock.sleep(SOON)
         assert world.values(energy) == {"0": 5_000, "1": 5_000}
-        await world.wait_for_result(await world.send_command(Quiesce()))
+        await world.carry_out(Quiesce())
         assert (world.page().body, batches[-1].xids) == (b"", 1)
         world.driver.gpus.fail("GPU-0", 13)  # the kernel's log tells it while NVML is closed
         world.driver.values = {"energy_mj": 6_000, "power_violation_ns": 8}
         await world.clock.sleep(SOON)
         assert batches[-1].xids == 2
-        await world.wait_for_result(await world.send_command(Idle()))
+        await world.carry_out(Idle())
         assert world.values(energy) == {"0": 6_000, "1": 6_000}
         assert world.values(XID) == {"0": 13}
         assert [world.counted(counted, uuid="GPU-0", xid=xid) for xid in ("31", "13")] == [1, 1]

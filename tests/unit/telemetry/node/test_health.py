@@ -11,8 +11,8 @@ from libs.health.tracks import XidTrack
 from libs.host.kernel_log import SwitchError
 from services.health_file import BEAT_EVERY, NAME, OFFERING, HealthFile, Kept
 from services.telemetry.node.publisher import RETRY_INTERVAL
-from tests.unit.fake_machine import BOOT, gpu
-from tests.unit.host.builders import put
+from tests.builders.fake_machine import BOOT, gpu
+from tests.builders.machine_files import put
 from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
 BACK = XID_END + RETRY_INTERVAL + 2 * INTERVAL
@@ -124,13 +124,13 @@ async def test_the_verdict_stays_while_the_gpus_are_released(world: World) -> No
     async with world.agent():
         await world.clock.sleep(1)
         world.driver.gpus.fail("GPU-1", 48)
-        await world.wait_for_result(await world.send_command(Quiesce()))
+        await world.carry_out(Quiesce())
         await world.clock.sleep(10 * INTERVAL)
         assert verdicts(world) == [[OK, OK], [OK, FAILED]]
     async with world.agent():
         await world.clock.sleep(10 * INTERVAL)
         assert verdicts(world)[2:] == [[OK, FAILED]]
-        await world.wait_for_result(await world.send_command(Idle()))
+        await world.carry_out(Idle())
         await world.clock.sleep(INTERVAL)
         assert verdicts(world)[2:] == [[OK, FAILED]]
 

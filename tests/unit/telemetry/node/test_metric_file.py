@@ -10,9 +10,10 @@ from structlog.testing import capture_logs
 
 from libs.host.machine import InlineOffload
 from libs.runtime.metrics import Metrics
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim
 from services.telemetry.metric_list import DEFAULT_LIST
 from services.telemetry.node.metric_file import MAX_BYTES, READ_INTERVAL, MetricFile
+from tests.support import in_virtual_time
 
 ERRORS = "sluice_telemetry_metric_list_errors_total"
 ONE = "DCGM_FI_DEV_GPU_TEMP, gauge, warm\n"
@@ -41,10 +42,10 @@ class Reader:
         return self.metrics.registry.get_sample_value(ERRORS)
 
 
-def test_a_changed_list_is_used_and_its_errors_count_once(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_a_changed_list_is_used_and_its_errors_count_once(sim: Sim, tmp_path: Path) -> None:
     path = tmp_path / "dcgm-metrics.csv"
-
-    async def main(sim: Sim) -> None:
+    with capture_logs() as logs:
         async with Reader(sim, str(path)).following() as reader:
             await sim.clock.sleep(3 * READ_INTERVAL + 1)
             assert (reader.file.current, reader.errors) == (DEFAULT_LIST, 1)
@@ -60,33 +61,24 @@ def test_a_changed_list_is_used_and_its_errors_count_once(tmp_path: Path) -> Non
             path.write_text("# nothing\n")
             await sim.clock.sleep(READ_INTERVAL)
             assert (reader.file.current, reader.errors) == (DEFAULT_LIST, 5)
-
-    with capture_logs() as logs:
-        run(main, seed=0)
     assert [each.get("line") for each in logs if each["log_level"] == "error"] == [
         *(None, 2, 3),
         *(None, None),
     ]
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\0\n", b"x" * (MAX_BYTES + 1), b""])
-def test_a_list_that_is_none_leaves_the_default_list(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "errors"),
+    [(b"\xff\xfe\0\n", {1, 2}), (b"x" * (MAX_BYTES + 1), {1, 2}), (b"", {1, 2}), (None, {0})],
+    ids=["no text", "too much", "an empty file", "no file is named"],
+)
+@in_virtual_time
+async def test_a_list_that_is_none_leaves_the_default_list(
+    sim: Sim, tmp_path: Path, content: bytes | None, errors: set[int]
+) -> None:
     path = tmp_path / "list"
-    path.write_bytes(content)
-
-    async def main(sim: Sim) -> None:
-        async with Reader(sim, str(path)).following() as reader:
-            await sim.clock.sleep(2 * READ_INTERVAL)
-            assert reader.file.current == DEFAULT_LIST
-            assert reader.errors in (1, 2)
-
-    run(main, seed=0)
-
-
-def test_without_a_file_nothing_is_read() -> None:
-    async def main(sim: Sim) -> None:
-        async with Reader(sim, "").following() as reader:
-            await sim.clock.sleep(2 * READ_INTERVAL)
-            assert (reader.file.current, reader.errors) == (DEFAULT_LIST, 0)
-
-    run(main, seed=0)
+    path.write_bytes(content or b"")
+    async with Reader(sim, "" if content is None else str(path)).following() as reader:
+        await sim.clock.sleep(2 * READ_INTERVAL)
+        assert reader.file.current == DEFAULT_LIST
+        assert reader.errors in errors

@@ -11,8 +11,8 @@ from libs.host.podresources.client import KubeletUnavailable
 from libs.testing import simulation
 from libs.testing.simulation import Sim
 from services.telemetry.node.pods import KEPT, PERIOD, PodFollower
+from tests.builders.fake_machine import gpu
 from tests.support import Story, played_by
-from tests.unit.fake_machine import gpu
 
 WEB = PodContainer("default", "web", "cuda")
 GPU = gpu(0)

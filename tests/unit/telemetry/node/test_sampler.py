@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Offload
 from libs.runtime.clock import Clock, SystemClock
 from libs.runtime.metrics import Metrics
-from libs.testing.simulation import Sim, run
+from libs.testing.simulation import Sim
 from services.telemetry.node.sampler import STALE_AFTER, Sampler, Sweep, TelemetryMetrics
-from tests.support import eventually
-from tests.unit.fake_machine import VERSION, FakeDriver, FakeMachine
+from tests.builders.fake_machine import VERSION, FakeDriver, FakeMachine
+from tests.support import eventually, in_virtual_time
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class SlowOffload:
 def sampler(
     clock: Clock, root: Path, driver: FakeDriver, offload: Offload, hold: GpuHandle | None = None
 ) -> Sampler:
-    machine = msgspec.structs.replace(FakeMachine(root).machine, offload=offload, gpus=driver.gpus)
+    machine = replace(FakeMachine(root).machine, offload=offload, gpus=driver.gpus)
     return Sampler(
         machine=machine,
         hold=hold or GpuHandle(driver.gpus),
@@ -72,21 +72,21 @@ async def test_after_a_release_a_running_sweep_opens_nothing(tmp_path: Path) -> 
     assert (driver.held, gpu_sampler.current) == (0, None)
 
 
-def test_the_last_sweep_expires_while_the_gpus_do_not_respond(tmp_path: Path) -> None:
-    async def main(sim: Sim) -> None:
-        driver, offload = FakeDriver(loaded=VERSION), SlowOffload(sim)
-        gpu_sampler = sampler(sim.clock, tmp_path, driver, offload)
-        await gpu_sampler.sweep()
-        offload.seconds = 2 * STALE_AFTER
-        sweep = sim.loop.create_task(gpu_sampler.sweep())
-        await sim.clock.sleep(STALE_AFTER)
-        assert gpu_sampler.current is not None
-        assert gpu_sampler.problem == ""
-        await sim.clock.sleep(1.0)
-        assert gpu_sampler.current is None
-        assert gpu_sampler.problem == "the GPUs did not answer for 21 s"
-        await sweep
-        assert gpu_sampler.current is not None
-        assert gpu_sampler.problem == ""
-
-    run(main, seed=0)
+@in_virtual_time
+async def test_the_last_sweep_expires_while_the_gpus_do_not_respond(
+    sim: Sim, tmp_path: Path
+) -> None:
+    driver, offload = FakeDriver(loaded=VERSION), SlowOffload(sim)
+    gpu_sampler = sampler(sim.clock, tmp_path, driver, offload)
+    await gpu_sampler.sweep()
+    offload.seconds = 2 * STALE_AFTER
+    sweep = sim.loop.create_task(gpu_sampler.sweep())
+    await sim.clock.sleep(STALE_AFTER)
+    assert gpu_sampler.current is not None
+    assert gpu_sampler.problem == ""
+    await sim.clock.sleep(1.0)
+    assert gpu_sampler.current is None
+    assert gpu_sampler.problem == "the GPUs did not answer for 21 s"
+    await sweep
+    assert gpu_sampler.current is not None
+    assert gpu_sampler.problem == ""

@@ -16,10 +16,8 @@ from libs.testing.simulation import Sim
 from services.agent_frame import Given
 from services.telemetry.node import agent
 from services.telemetry.node.agent import TelemetrySettings
-from tests.support import played_by
-from tests.unit import agent_world
-from tests.unit.agent_world import NODE, UID, AgentWorld
-from tests.unit.fake_machine import VERSION
+from tests.builders.agent_world import NODE, UID, AgentWorld, in_world_of
+from tests.builders.fake_machine import VERSION
 
 INTERVAL = 1.0
 """Seconds between two sweeps."""
@@ -69,4 +67,4 @@ class World(AgentWorld):
         bus.kill()
 
 
-in_world = played_by(lambda story: agent_world.play(story, World))
+in_world = in_world_of(World)

@@ -4,7 +4,6 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Validate
-from libs.contracts.facts import Gpu, Mig
 from libs.contracts.gpus import GpuIdentity
 from libs.contracts.reports import Evidence, Outcome, Progress, Resource
 from libs.host.deviceplugin.port import Offers
@@ -15,7 +14,7 @@ from services.validator.node.plugin_check import check_plugin, offerable
 from services.validator.node.probe import Probe
 from services.validator.node.status_files import FOLDER
 from services.validator.node.validation import ASK_INTERVAL
-from tests.unit.fake_machine import gpu
+from tests.builders.gpus import gpu
 from tests.unit.validator.node.test_agent import REQUEST, World, in_world
 
 GPU = "nvidia.com/gpu"
@@ -44,21 +43,13 @@ def names(*devices: str, resource: str = GPU) -> dict[str, frozenset[str]]:
     return {resource: frozenset(devices)}
 
 
-def divided(*profiles: str, index: int = 0) -> Gpu:
-    migs = tuple(
-        Mig(uuid=f"MIG-{index}-{number}", profile=profile, gpu_instance=number, compute_instance=0)
-        for number, profile in enumerate(profiles)
-    )
-    return replace(gpu(index), mig_mode=True, migs=migs)
-
-
 def outcome(offered: Allocatable, *wanted: str) -> Probe:
     sound = tuple(gpu(int(uuid[-1])) for uuid in wanted)
     return check_plugin(Probe(sound=sound), offered, MigStrategy.MIXED)
 
 
 def test_a_divided_gpu_is_offered_in_its_instances_of_all_compute_slices() -> None:
-    gpus = (gpu(0), divided("1g.10gb", "1c.2g.20gb", "", index=1), divided(index=2))
+    gpus = (gpu(0), gpu(1, "1g.10gb", "1c.2g.20gb", ""), gpu(2, mig_mode=True))
     assert offerable(gpus, MigStrategy.MIXED) == ("GPU-0", "MIG-1-0")
     assert offerable(gpus, MigStrategy.SINGLE) == ("GPU-0", "MIG-1-0")
     assert offerable(gpus, MigStrategy.NONE) == ("GPU-0",)
@@ -143,7 +134,7 @@ async def test_the_step_waits_until_pods_can_have_the_gpus(world: World) -> None
 async def test_the_kubelet_is_asked_only_where_our_plugin_offers_the_gpus(world: World) -> None:
     kubelet = use(world)
     async with world.agent():
-        assert (await world.wait_for_result(await world.send_command(REQUEST))).outcome == "done"
+        assert (await world.carry_out(REQUEST)).outcome == "done"
     assert kubelet.questions == 0
     assert world.reported(Evidence)[-1].steps[-1].name == "cuda"
 
@@ -155,7 +146,7 @@ async def test_another_command_ends_the_wait(world: World) -> None:
         order = await world.send_command(request(), deadline=1000.0)
         await world.until(lambda: kubelet.questions == 300)
         assert world.result(order) is None
-        await world.wait_for_result(await world.send_command(Idle()))
+        await world.carry_out(Idle())
     assert world.reported(Evidence) == []
     assert kubelet.questions < 303
 
@@ -165,5 +156,5 @@ async def test_a_gpu_that_had_failed_before_need_not_be_allocatable(world: World
     use(world).answer = names("GPU-1")
     async with world.agent():
         before = (GpuIdentity(uuid="GPU-0"),)
-        await world.wait_for_result(await world.send_command(request(failed_gpus=before)))
+        await world.carry_out(request(failed_gpus=before))
     assert world.reported(Evidence)[-1].passed

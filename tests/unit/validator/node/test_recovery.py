@@ -7,7 +7,7 @@ from libs.host.cuda.port import CudaProblem
 from libs.host.gate import GateAnswer, GateRequest
 from services.validator.node.recovery import PAUSE, PLUGIN_INTERVAL, SLOT_WAIT
 from services.validator.node.validation import RETRY_INTERVAL, TRIES
-from tests.unit.fake_machine import BOOT
+from tests.builders.fake_machine import BOOT
 from tests.unit.validator.node.test_agent import (
     POD,
     REQUEST,
@@ -125,7 +125,7 @@ async def test_a_validation_that_failed_is_tried_again(world: World) -> None:
 async def test_a_quiesced_validator_opens_no_device(world: World) -> None:
     admit(world)
     async with world.agent():
-        await world.wait_for_result(await world.send_command(Quiesce()))
+        await world.carry_out(Quiesce())
     world.server.stop()
     async with world.agent():
         await world.clock.sleep(300)

@@ -27,7 +27,7 @@ from libs.host.machine import InlineOffload, Machine
 from libs.host.tree import Tree
 from libs.testing.module_files import module_fields
 from tests.builders import gpus
-from tests.unit.host.builders import link, put
+from tests.builders.machine_files import link, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,8 @@ from libs.testing.bus import LocalServer
 from libs.testing.bus.memory_journal import MemoryJournal
 from libs.testing.simulation import Sim, run
 from services.agent_frame import Given
-from tests.unit.fake_machine import BOOT, FakeDriver, FakeMachine
+from tests.builders.fake_machine import BOOT, FakeDriver, FakeMachine
+from tests.support import played_by
 
 B = TypeVar("B", bound=StateBody)
 W = TypeVar("W", bound="AgentWorld")
@@ -125,6 +126,10 @@ class AgentWorld:
         assert len({report.outcome for report in results}) <= 1
         return results[-1] if results else None
 
+    async def carry_out(self, body: CommandBody, *, deadline: float = 120.0) -> Result:
+        """Send a command, and wait for its result."""
+        return await self.wait_for_result(await self.send_command(body, deadline=deadline))
+
     async def wait_for_result(self, order: Order) -> Result:
         await self.until(lambda: self.result(order))
         result = self.result(order)
@@ -146,6 +151,13 @@ class AgentWorld:
         while not holds():
             assert self.clock.monotonic() < end, f"not within {within:g} s; reports: {self.reports}"
             await self.clock.sleep(0.25)
+
+
+def in_world_of(
+    make: Callable[[Sim, Path], AgentWorld],
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """Return a decorator that turns an async function of such a world into a test."""
+    return played_by(lambda story: play(story, make))
 
 
 def play(story: Story[W], make: Callable[[Sim, Path], W]) -> None:
