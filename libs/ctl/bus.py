@@ -9,9 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.port import BusError, BusUnavailable
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
@@ -37,6 +36,9 @@ from libs.ctl.route import Route, find_route
 from libs.runtime.clock import SystemClock
 from libs.runtime.env import Env, RandomIds
 from libs.runtime.metrics import Metrics
+
+if TYPE_CHECKING:
+    from libs.bus.nats.bus import NatsBus
 
 BUSY_SECONDS: Final = 180.0
 """Seconds for which a busy scheduler is asked again: as long as another plan may take."""
@@ -71,7 +73,7 @@ def tell_on_stderr(text: str) -> None:
 class Scheduler:
     """The scheduler's answers. Errors are failures of the command."""
 
-    def __init__(self, bus: NatsBus, *, reached: str = "") -> None:
+    def __init__(self, bus: "NatsBus", *, reached: str = "") -> None:
         self._bus = bus
         self.reached = reached
         """Where NATS is, and by which way it was reached."""
@@ -186,16 +188,18 @@ async def open_scheduler(access: Access) -> AsyncGenerator[Scheduler]:
 
 
 @asynccontextmanager
-async def open_bus(access: Access) -> AsyncGenerator[NatsBus]:
+async def open_bus(access: Access) -> AsyncGenerator["NatsBus"]:
     """Connect to NATS as a person; fail with the remedy if there is no way, or no connection."""
     async with _open(access) as (bus, _):
         yield bus
 
 
 @asynccontextmanager
-async def _open(access: Access) -> AsyncGenerator[tuple[NatsBus, Route]]:
+async def _open(access: Access) -> AsyncGenerator[tuple["NatsBus", Route]]:
     with _without_logs(), tempfile.TemporaryDirectory(prefix="sluice-ctl-") as folder:
         async with find_route(access, Path(folder)) as route:
+            from libs.bus.nats.bus import connect  # slow to import, and of no use without a way
+
             clock = SystemClock()
             env = Env(
                 clock=clock,

@@ -55,9 +55,9 @@ async def only_installation(kube: Kube, kubeconfig: str, *, address: str) -> str
     if not found:
         raise NoWayToNats(
             ExitCode.NOT_FOUND,
-            f"no installation of Sluice is found in {address}: no namespace has the account"
-            f" {PEOPLE}",
-            "check the context of your kubeconfig, or name NATS with --nats or SLUICE_NATS_URL",
+            f"no installation of Sluice is found in {address}",
+            f"no namespace there has the account {PEOPLE}: check the context of your kubeconfig, or"
+            f" name NATS with --nats or SLUICE_NATS_URL",
         )
     first, *others = found
     if others:

@@ -6,12 +6,10 @@ import shlex
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from libs.bus.credentials import Credentials
-from libs.bus.nats.transport import Dial
 from libs.contracts.nats_names import CA_CONFIG_MAP, CA_FILE, PORT, SERVICE
 from libs.contracts.node import COMMAND
 from libs.contracts.rollout import GROUP
@@ -24,6 +22,10 @@ from libs.kube import views
 from libs.kube.errors import Forbidden, KubeError, NotFound
 from libs.kube.portforward import PortForwards
 from libs.kube.resources import CONFIG_MAPS
+
+if TYPE_CHECKING:  # slow to import: who finds no way does without
+    from libs.bus.credentials import Credentials
+    from libs.bus.nats.transport import Dial
 
 DIRECT_SECONDS: Final = 3.0
 FORWARDED_SECONDS: Final = 6.0
@@ -50,14 +52,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """How NATS is reached, and what it is shown."""
 
     url: str
-    credentials: Credentials
+    credentials: "Credentials"
     without: str = ""
     """Why there is no token, if none could be had."""
     pods: NatsPods | None = None
     """What is dialled instead of the address, through the API server."""
 
     @property
-    def dial(self) -> Dial | None:
+    def dial(self) -> "Dial | None":
         return None if self.pods is None else self.pods.dial
 
     @property
@@ -200,8 +202,10 @@ async def _request_token(access: Access) -> tuple[str, str]:
         return "", f"no token could be requested: {failure}"
 
 
-def _credentials(access: Access, folder: Path, token: str, authority: str = "") -> Credentials:
+def _credentials(access: Access, folder: Path, token: str, authority: str = "") -> "Credentials":
     """Return what is given and, in files of the folder, what was got."""
+    from libs.bus.credentials import Credentials
+
     return Credentials(
         token_file=access.token_file or _written(folder / "token", token),
         token_name=_TOKEN_NAME if token else "",

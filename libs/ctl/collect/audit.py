@@ -62,7 +62,10 @@ async def audit(
     revisions = read_logs(logs) if logs else None
     events = await _events(access)
     if isinstance(events, Failure) and revisions is None:
-        problem = f"there is nothing to judge: no --audit-log FILE is given, and {events}"
+        problem = (
+            f"there is nothing to judge: no --audit-log FILE is given ({_PAGE} says how to get it),"
+            f" and {events}"
+        )
         raise Failure(events.code, problem)
     names = [str(log) for log in logs]
     if isinstance(events, Failure):

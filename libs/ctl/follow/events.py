@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from libs.contracts.events import Event
 from libs.ctl.cluster import TOKEN_SECONDS
-from libs.ctl.failures import ExitCode, Failure, bus_failure
+from libs.ctl.failures import ExitCode, Failure, NoWayToNats, bus_failure
 from libs.ctl.options import Access
 from libs.ctl.text import printable
 from libs.fleet.status import Source
@@ -78,7 +78,7 @@ class EventSource:
             try:
                 await self._session()
             except* (Failure, BusError) as failed:
-                self._problem = printable("; ".join(map(str, failed.exceptions)))
+                self._problem = printable("; ".join(map(_problem_of, failed.exceptions)))
                 pause = RETRY_SECONDS
                 if any(_lasts(each) for each in failed.exceptions):
                     instead = _LASTING_SECONDS
@@ -161,7 +161,12 @@ class EventSource:
         return True
 
 
-def _lasts(error: Exception) -> bool:
+def _problem_of(error: BaseException) -> str:
+    """Return what is wrong in short: a view has one line for it, which has no room for remedies."""
+    return error.problem if isinstance(error, NoWayToNats) else str(error)
+
+
+def _lasts(error: BaseException) -> bool:
     missing = (ExitCode.NOT_FOUND, ExitCode.NOT_ALLOWED)
     return isinstance(error, Failure) and error.code in missing
 
