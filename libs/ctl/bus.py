@@ -9,10 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from libs.bus.credentials import Credentials
-from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.port import BusError, BusUnavailable
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
@@ -29,18 +27,19 @@ from libs.ctl.failures import (
     ExitCode,
     Failure,
     NotReady,
-    UnreadableFile,
     bus_failure,
     query_failure,
     without_subject,
 )
-from libs.ctl.options import Access, named_by
-from libs.kube.errors import Forbidden, KubeError
+from libs.ctl.options import Access
+from libs.ctl.route import Route, find_route
 from libs.runtime.clock import SystemClock
 from libs.runtime.env import Env, RandomIds
 from libs.runtime.metrics import Metrics
 
-CONNECT_SECONDS: Final = 3.0
+if TYPE_CHECKING:
+    from libs.bus.nats.bus import NatsBus
+
 BUSY_SECONDS: Final = 180.0
 """Seconds for which a busy scheduler is asked again: as long as another plan may take."""
 BUSY_PAUSE: Final = 0.5
@@ -51,14 +50,6 @@ SECONDS: Final = {
     QueryVerb.JOURNAL: 35.0,
 }
 """A plan is played many times before it is answered; agents are asked for journals."""
-_FILES: Final = {
-    "token_file": "token file",
-    "ca_file": "CA file",
-}
-"""Fields of `Access` that name files, and what these are called."""
-_NO_ADDRESS: Final = (
-    "no address of NATS is given; name it with --nats or SLUICE_NATS_URL, as the services have it"
-)
 
 TERM_PAUSE: Final = 5.0
 """Seconds between two questions whether the scheduler that computes a plan still leads."""
@@ -82,8 +73,10 @@ def tell_on_stderr(text: str) -> None:
 class Scheduler:
     """The scheduler's answers. Errors are failures of the command."""
 
-    def __init__(self, bus: NatsBus) -> None:
+    def __init__(self, bus: "NatsBus", *, reached: str = "") -> None:
         self._bus = bus
+        self.reached = reached
+        """Where NATS is, and by which way it was reached."""
 
     async def ask(self, query: Message, verb: QueryVerb, answer: type[A]) -> A:
         """Return the answer to a query."""
@@ -189,56 +182,47 @@ def _decoded(data: bytes, answer: type[A]) -> A:
 
 @asynccontextmanager
 async def open_scheduler(access: Access) -> AsyncGenerator[Scheduler]:
-    """Connect to NATS; fail with the remedy if there is no address or no connection."""
-    async with open_bus(access) as bus:
-        yield Scheduler(bus)
+    """Connect to NATS; fail with the remedy if there is no way to it, or no connection."""
+    async with _open(access) as (bus, route):
+        yield Scheduler(bus, reached=str(route))
 
 
 @asynccontextmanager
-async def open_bus(access: Access) -> AsyncGenerator[NatsBus]:
-    """Connect to NATS as a person; fail with the remedy if there is no address or no connection."""
-    if not access.nats:
-        raise Failure(ExitCode.NOT_REACHABLE, _NO_ADDRESS)
-    _check_files(access)
+async def open_bus(access: Access) -> AsyncGenerator["NatsBus"]:
+    """Connect to NATS as a person; fail with the remedy if there is no way, or no connection."""
+    async with _open(access) as (bus, _):
+        yield bus
+
+
+@asynccontextmanager
+async def _open(access: Access) -> AsyncGenerator[tuple["NatsBus", Route]]:
     with _without_logs(), tempfile.TemporaryDirectory(prefix="sluice-ctl-") as folder:
-        credentials, without = await _credentials(access, Path(folder))
-        clock = SystemClock()
-        env = Env(
-            clock=clock,
-            random=random.Random(),
-            ids=RandomIds(),
-            metrics=Metrics(version=version("sluice")),
-        )
-        identity = Identity(cluster=access.cluster, writer=Writer.CTL)
-        connection = connect(
-            url=access.nats,
-            identity=identity,
-            env=env,
-            credentials=credentials,
-            wait=CONNECT_SECONDS,
-        )
-        try:
-            bus = await connection.__aenter__()
-        except (BusError, ValueError) as error:
-            raise _connect_failure(error, without) from error
-        try:
-            yield bus
-        finally:
-            await connection.__aexit__(None, None, None)
+        async with find_route(access, Path(folder)) as route:
+            from libs.bus.nats.bus import connect  # slow to import, and of no use without a way
 
-
-def _check_files(access: Access) -> None:
-    """Fail for a file that cannot be read; the advice is for a person, not for a pod."""
-    for field, title in _FILES.items():
-        if not (path := getattr(access, field)):
-            continue
-        try:
-            Path(path).open("rb").close()
-        except OSError as error:
-            raise UnreadableFile(
-                f"cannot read the {title} {path}: {(error.strerror or str(error)).lower()}",
-                f"name one that is there and that you may read, with {named_by(field)}",
-            ) from None
+            clock = SystemClock()
+            env = Env(
+                clock=clock,
+                random=random.Random(),
+                ids=RandomIds(),
+                metrics=Metrics(version=version("sluice")),
+            )
+            connection = connect(
+                url=route.url,
+                identity=Identity(cluster=access.cluster, writer=Writer.CTL),
+                env=env,
+                credentials=route.credentials,
+                wait=route.seconds,
+                dial=route.dial,
+            )
+            try:
+                bus = await connection.__aenter__()
+            except (BusError, ValueError) as error:
+                raise _connect_failure(error, route) from error
+            try:
+                yield bus, route
+            finally:
+                await connection.__aexit__(None, None, None)
 
 
 @contextmanager
@@ -253,49 +237,7 @@ def _without_logs() -> Generator[None]:
         logs.setLevel(level)
 
 
-async def _credentials(access: Access, folder: Path) -> tuple[Credentials, str]:
-    """Return credentials, and why there is no token if none could be requested."""
-    token_file, token_name, without = access.token_file, "", ""
-    if not access.has_credentials:
-        from libs.ctl.cluster import PEOPLE
-
-        token, without = await _request_token(access)
-        if token:
-            file = folder / "token"
-            file.touch(mode=0o600)
-            file.write_text(token)
-            token_file, token_name = str(file), f"the token that Kubernetes gave you for {PEOPLE}"
-    return (
-        Credentials(
-            token_file=token_file,
-            token_name=token_name,
-            ca_file=access.ca_file,
-        ),
-        without,
-    )
-
-
-async def _request_token(access: Access) -> tuple[str, str]:
-    """Request a token; return it, or why there is none."""
-    from libs.ctl.cluster import PEOPLE, open_cluster
-
-    try:
-        async with open_cluster(access) as cluster:
-            namespace = await cluster.namespace()
-            try:
-                return await cluster.request_token(), ""
-            except Forbidden:
-                return "", (
-                    f"you may not request a token for {PEOPLE} in {namespace}: an administrator"
-                    f" binds you to the Role sluice-people there"
-                )
-            except KubeError as error:
-                return "", f"no token could be requested for {PEOPLE} in {namespace}: {error}"
-    except Failure as failure:
-        return "", f"no token could be requested: {failure}"
-
-
-def _connect_failure(error: Exception, without: str) -> Failure:
+def _connect_failure(error: Exception, route: Route) -> Failure:
     """Return why NATS was not reached; a refusal names the token that could not be had."""
     failure = (
         bus_failure(error)
@@ -303,8 +245,7 @@ def _connect_failure(error: Exception, without: str) -> Failure:
         else Failure(ExitCode.WRONG_ARGUMENTS, f"NATS: {error}")
     )
     refused = "authorization violation" in str(error).lower()
-    if refused and without:
-        return Failure(ExitCode.NOT_ALLOWED, f"NATS wants a token, and {without}")
-    if refused:
-        return Failure(ExitCode.NOT_ALLOWED, str(failure))
-    return failure
+    if refused and route.without:
+        return Failure(ExitCode.NOT_ALLOWED, f"NATS wants a token, and {route.without}")
+    code = ExitCode.NOT_ALLOWED if refused else failure.code
+    return Failure(code, route.explained(str(failure)))

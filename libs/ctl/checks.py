@@ -9,7 +9,7 @@ import msgspec
 from libs.contracts.numbers import parse_version
 from libs.contracts.queries import StatusAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
-from libs.ctl.failures import ExitCode, Failure, UnreadableFile
+from libs.ctl.failures import ExitCode, Failure, NoWayToNats
 from libs.ctl.text import duration, some
 from libs.kube import views
 
@@ -119,6 +119,8 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     used_by: str
     subresource: str = ""
+    name: str = ""
+    """The only object that it is for, in Sluice's namespace: RBAC grants such a right by name."""
 
     def __str__(self) -> str:
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
@@ -152,8 +154,10 @@ def not_answered(about: str, failure: Failure, *, server: str = "") -> Check:
 
 def bus_fault(failure: Failure) -> Check:
     """Return why NATS is not connected, without the name that the line begins with."""
-    if isinstance(failure, UnreadableFile):
-        return fault("NATS", failure.problem, failure.remedy)
+    if isinstance(failure, NoWayToNats):
+        # Where nothing is installed, other checks say so.
+        judge = unknown if failure.code is ExitCode.NOT_FOUND else fault
+        return judge("NATS", failure.problem, failure.remedy)
     remedy = _BUS_REMEDIES.get(failure.code, "correct --nats, --ca-file or --token-file")
     return fault("NATS", str(failure).removeprefix("NATS: "), remedy)
 

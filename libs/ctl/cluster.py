@@ -17,6 +17,7 @@ from libs.contracts.node import COMMAND
 from libs.ctl.checks import DRIVER_APP, Right
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure, kube_failure
+from libs.ctl.installation import PEOPLE, find_installations, only_installation
 from libs.ctl.kubeconfig import kubeconfig_path, read_plain
 from libs.ctl.observe.objects import DAEMON_SETS
 from libs.ctl.options import Access
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from libs.kube.cache import Cache
     from libs.runtime.env import Env
 
-PEOPLE: Final = "sluice-ctl"
-"""The account for which people request tokens."""
 DEFAULT_NAMESPACE: Final = "sluice"
 AUDIENCE: Final = "sluice"
 TOKEN_SECONDS: Final = 3600
@@ -140,8 +139,9 @@ def _failures(*, but: type[KubeError] | tuple[()] = ()) -> Generator[None]:
 class Cluster:
     """One API server, as the user. Errors are failures of the command."""
 
-    def __init__(self, kube: Kube, *, url: str, namespace: str) -> None:
+    def __init__(self, kube: Kube, *, url: str, namespace: str, kubeconfig: str = "") -> None:
         self._kube = kube
+        self._kubeconfig = kubeconfig
         self.address = _without_path(url)
         """The server, without a path, which may hold a secret."""
         self._namespace = namespace
@@ -155,13 +155,18 @@ class Cluster:
         """Return the namespace of Sluice: as given, where its account is, or the usual one."""
         if not self._namespace:
             try:
-                found = await self._kube.list_all(
-                    SERVICE_ACCOUNTS, fields=f"metadata.name={PEOPLE}"
-                )
-                names = sorted(each.metadata.namespace for each in found.items)
+                found = await find_installations(self._kube, self._kubeconfig)
             except KubeError:
-                names = []
-            self._namespace = names[0] if names else DEFAULT_NAMESPACE
+                found = ()
+            self._namespace = found[0] if found else DEFAULT_NAMESPACE
+        return self._namespace
+
+    async def only_namespace(self) -> str:
+        """Return the namespace of the only installation, or as given; fail if that is not known."""
+        if not self._namespace:
+            self._namespace = await only_installation(
+                self._kube, self._kubeconfig, address=self.address
+            )
         return self._namespace
 
     async def rollouts(self) -> tuple[Rollout, ...]:
@@ -191,12 +196,15 @@ class Cluster:
 
     async def user(self) -> str:
         """Return the user's name as the API server knows it, otherwise as this machine does."""
+        return await self.known_user() or f"{_local_user()}@{socket.gethostname()}"
+
+    async def known_user(self) -> str:
+        """Return the user's name as the API server knows it; empty if it does not say."""
         try:
             answer = await self._kube.request("POST", _SELF_REVIEWS, body=_SELF_REVIEW)
-            name = msgspec.json.decode(answer, type=_SelfAnswer).status.user_info.username
-        except (KubeError, msgspec.DecodeError):  # a server before 1.28 does not say
-            name = ""
-        return name or f"{_local_user()}@{socket.gethostname()}"
+            return msgspec.json.decode(answer, type=_SelfAnswer).status.user_info.username
+        except (KubeError, msgspec.DecodeError):  # as a server before 1.28
+            return ""
 
     def _decoded(self, answer: bytes, as_type: type[A]) -> A:
         try:
@@ -230,7 +238,8 @@ class Cluster:
             "group": right.group,
             "resource": right.resource,
             "subresource": right.subresource,
-            "namespace": namespace if right.subresource else "",
+            "name": right.name,
+            "namespace": namespace if right.name else "",
         }
         with _failures():
             answer = await self._kube.request(
@@ -366,13 +375,26 @@ def _with_uid(patch: Mapping[str, Any], uid: str) -> dict[str, Any]:
 @asynccontextmanager
 async def open_cluster(access: Access) -> AsyncGenerator[Cluster]:
     """Connect with the kubeconfig that `access` or the environment names. Nothing is sent yet."""
+    async with open_api_server(access) as transport:
+        yield cluster_at(transport, access)
+
+
+def cluster_at(transport: HttpTransport, access: Access) -> Cluster:
+    kube = Kube(transport, manager=COMMAND, clock=SystemClock())
+    return Cluster(
+        kube, url=transport.url, namespace=access.namespace, kubeconfig=access.kubeconfig
+    )
+
+
+@asynccontextmanager
+async def open_api_server(access: Access) -> AsyncGenerator[HttpTransport]:
+    """Open a transport with the kubeconfig. Nothing is sent yet."""
     try:
         transport = await _open(access)
     except KubeError as error:
         raise kube_failure(error) from error
     async with transport:
-        kube = Kube(transport, manager=COMMAND, clock=SystemClock())
-        yield Cluster(kube, url=transport.url, namespace=access.namespace)
+        yield transport
 
 
 async def _open(access: Access) -> HttpTransport:

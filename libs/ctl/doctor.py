@@ -5,6 +5,7 @@ import time
 from functools import partial
 from typing import Final
 
+from libs.contracts.nats_names import CA_CONFIG_MAP, PODS
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl import checks
 from libs.ctl.checks import Check, CheckedNode, Deployment, Right, Upgrade
@@ -12,6 +13,7 @@ from libs.ctl.cluster import DEVICES, Cluster, open_cluster
 from libs.ctl.collect.driver_trouble import driver_troubles
 from libs.ctl.driver_trouble import starts_driver
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.installation import PEOPLE
 from libs.ctl.options import Access
 from libs.ctl.policy_checks import Policy, policy_checks
 from libs.ctl.pool_checks import Strategy, pool_checks, skipping_pools
@@ -62,8 +64,23 @@ _RIGHTS: Final = (
     Right(verb="patch", group="", resource="nodes", used_by="upgrade retry"),
 )
 _TOKEN: Final = Right(
-    verb="create", group="", resource="serviceaccounts", subresource="token", used_by="plan"
+    verb="create",
+    group="",
+    resource="serviceaccounts",
+    subresource="token",
+    name=PEOPLE,
+    used_by="plan",
 )
+_BY_PODS: Final = (
+    *(
+        Right(verb=verb, group="", resource="pods", subresource=part, name=PODS[0], used_by="plan")
+        for part, verbs in (("", ("get",)), ("portforward", ("get", "create")))
+        for verb in verbs
+    ),
+    Right(verb="get", group="", resource="configmaps", name=CA_CONFIG_MAP, used_by="plan"),
+)
+"""What the way to NATS needs where no address is given. A port-forward is a GET which makes
+something: later versions of Kubernetes ask for both rights."""
 
 
 async def examine(access: Access) -> list[Check]:
@@ -204,32 +221,30 @@ async def _nodes(cluster: Cluster) -> tuple[CheckedNode, ...]:
 
 
 async def _rights(cluster: Cluster, namespace: str, access: Access) -> list[Check]:
-    needed = _RIGHTS if access.has_credentials or not access.nats else (*_RIGHTS, _TOKEN)
+    needed = (
+        *_RIGHTS,
+        *(() if access.has_credentials else (_TOKEN,)),
+        *(() if access.nats else _BY_PODS),
+    )
     allowed = await asyncio.gather(*(cluster.may(right, namespace) for right in needed))
     denied = [right for right, is_allowed in zip(needed, allowed, strict=True) if not is_allowed]
     return [checks.rights_check(denied)]
 
 
 async def _scheduler(access: Access) -> list[Check]:
-    """Judge NATS and the scheduler. Without an address neither is known to be wrong."""
+    """Judge NATS and the scheduler."""
     from libs.ctl.bus import open_scheduler
 
-    if not access.nats:
-        remedy = "name it with --nats or SLUICE_NATS_URL, so that it and the scheduler are seen"
-        return [checks.unknown("NATS", "no address is given", remedy)]
     try:
         async with open_scheduler(access) as scheduler:
+            connected = checks.ok("NATS", f"signed in at {scheduler.reached}")
             try:
                 answer = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
             except Failure as failure:
-                return [_connected(access), checks.fault("scheduler", str(failure), "")]
+                return [connected, checks.fault("scheduler", str(failure), "")]
     except Failure as failure:
         return [checks.bus_fault(failure)]
-    return [_connected(access), *checks.scheduler_checks(answer, now=time.time())]
-
-
-def _connected(access: Access) -> Check:
-    return checks.ok("NATS", f"signed in at {access.nats}")
+    return [connected, *checks.scheduler_checks(answer, now=time.time())]
 
 
 def _of_kubernetes(failure: Failure) -> str:

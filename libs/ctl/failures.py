@@ -40,11 +40,11 @@ class Failure(Exception):
         self.hint = hint
 
 
-class UnreadableFile(Failure):
-    """A file that an option names, and by which NATS is reached, cannot be read."""
+class NoWayToNats(Failure):
+    """What leads to NATS is missing: a file that an option names, an installation, or a right."""
 
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(ExitCode.NOT_REACHABLE, f"NATS: {problem}; {remedy}")
+    def __init__(self, code: ExitCode, problem: str, remedy: str) -> None:
+        super().__init__(code, f"NATS: {problem}; {remedy}")
         self.problem = problem
         self.remedy = remedy
 

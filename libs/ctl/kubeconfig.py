@@ -6,6 +6,7 @@ files or nothing needs none of it; any other is left to `libs.kube.config`.
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -64,6 +65,26 @@ def plain_config(content: Any, *, folder: Path) -> ClusterConfig | None:
         server_name=str(cluster.get("tls-server-name") or ""),
         proxy=str(cluster.get("proxy-url") or ""),
     )
+
+
+def context_namespace(given: str, environ: Mapping[str, str]) -> str:
+    """Return the namespace of the current context; empty if none is named, or nothing can be read.
+
+    Of several files the first that says something counts, as for kubectl.
+    """
+    import yaml
+
+    path = kubeconfig_path(given, environ)
+    listed = [Path(each) for each in environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+    contents: list[Any] = []
+    for each in [path] if path is not None else listed:
+        with suppress(OSError, yaml.YAMLError, UnicodeDecodeError):
+            contents.append(yaml.safe_load(each.read_text()))
+    for content in contents:
+        with suppress(KeyError, TypeError, StopIteration):
+            current = next(each["current-context"] for each in contents)
+            return str(_entry(content, "contexts", "context", current).get("namespace") or "")
+    return ""
 
 
 def _entry(content: Entry, plural: str, kind: str, name: str) -> Entry:

@@ -8,14 +8,15 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Protocol, Self
+from http import HTTPStatus
+from typing import Any, Protocol, Self, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
 from yarl import URL
 
 from libs.kube.aiohttp import aiohttp
-from libs.kube.errors import Unavailable
+from libs.kube.errors import Unauthorized, Unavailable, status_error
 from libs.kube.requests import Request
 from libs.runtime.fatal import describe_connect_error
 
@@ -24,6 +25,9 @@ _READ_BUFFER = 2**18
 
 _KEEPALIVE = 60.0
 """Seconds to keep an idle connection; the server drops it after 90."""
+
+_END = cast(Any, aiohttp.ClientWSTimeout)(ws_close=0.5)
+"""Seconds to wait for the other side's end of a websocket: nothing is lost without it."""
 
 
 class RequestAuth(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,12 +122,24 @@ class HttpTransport:
         finally:
             _abort(response)
 
+    async def websocket(
+        self, request: Request, *, protocol: str
+    ) -> "aiohttp.ClientWebSocketResponse[bool]":
+        """Open a websocket, once more with refreshed credentials after a 401.
+
+        Raise the typed error of a refusal. It ends with this transport.
+        """
+        auth = await self._credentials.current()
+        try:
+            return await self._upgrade(request, auth, protocol)
+        except Unauthorized:
+            refreshed = await self._credentials.refresh(auth)
+            if refreshed is None:
+                raise
+            return await self._upgrade(request, refreshed, protocol)
+
     async def _send(self, request: Request, auth: RequestAuth) -> aiohttp.ClientResponse:
-        if self._closed:
-            raise Unavailable(str(request), f"{self.url}: this client is closed")
-        session = self._session
-        if session is None:
-            session = self._session = _new_session()
+        session = self._opened(request)
         try:
             return await session.request(
                 request.method,
@@ -137,6 +153,39 @@ class HttpTransport:
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(str(request), f"{self.url}: {describe_error(error)}") from error
+
+    async def _upgrade(
+        self, request: Request, auth: RequestAuth, protocol: str
+    ) -> "aiohttp.ClientWebSocketResponse[bool]":
+        async def check(response: aiohttp.ClientResponse) -> None:
+            # aiohttp would discard the body, in which the server says why it refuses.
+            if response.status != HTTPStatus.SWITCHING_PROTOCOLS:
+                body = await response.read()
+                raise status_error(str(request), code=response.status, body=body)
+
+        connector = self._opened(request).connector
+        session = _new_session(connector=connector, connector_owner=False, raise_for_status=check)
+        try:
+            async with session:
+                return await session.ws_connect(
+                    _request_url(self.url, request),
+                    protocols=(protocol,),
+                    timeout=_END,
+                    headers={**request.headers, **auth.headers},
+                    ssl=auth.tls or True,
+                    server_hostname=self._server_name,
+                    proxy=self._proxy,
+                )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Unavailable(str(request), f"{self.url}: {describe_error(error)}") from error
+
+    def _opened(self, request: Request) -> aiohttp.ClientSession:
+        if self._closed:
+            raise Unavailable(str(request), f"{self.url}: this client is closed")
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE)
+            self._session = _new_session(connector=connector)
+        return self._session
 
 
 class HttpResponse:
@@ -189,6 +238,8 @@ def describe_error(error: Exception) -> str:
         if isinstance(error, aiohttp.ClientConnectorSSLError):
             return f"TLS failed: {why}; is this the server's HTTPS port?"
         return why
+    if isinstance(error, aiohttp.WSServerHandshakeError):
+        return f"no websocket: {error.message.lower()}; does a proxy on the way pass them on?"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the server closed the connection before it answered"
     if isinstance(error, aiohttp.ClientPayloadError):
@@ -226,9 +277,9 @@ def _request_url(url: str, request: Request) -> URL:
     return URL(f"{url}{path}{query}", encoded=True)
 
 
-def _new_session() -> aiohttp.ClientSession:
+def _new_session(**options: Any) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
+        **options,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(),
         # Compression costs both sides more than the network does.

@@ -4,13 +4,15 @@ They are applied by the person who installs Sluice, never by a service: a servic
 permissions effectively has all of them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
+from libs.contracts.nats_names import CA_CONFIG_MAP
+from libs.contracts.nats_names import PODS as NATS_PODS
 from libs.policy.admission.nodes import limit_of_nodes
 from libs.policy.admission.operands import limit_of_operands
 from libs.policy.admission.slices import limit_of_slices
@@ -202,9 +204,16 @@ _PRIVILEGED: Final = {
 
 
 PEOPLE_ROLE: Final = "sluice-people"
-"""People who are bound to this Role may request tokens for the bus, and nothing else by it."""
-_PEOPLE: Final = _namespace_rule(
-    "", ("serviceaccounts/token",), ("create",), names=(service_account_of(Writer.CTL),)
+"""People who are bound to this Role may sign in to the bus from where their kubeconfig is: request
+tokens, and reach NATS's pods through the API server. They may nothing else by it."""
+_PEOPLE: Final = (
+    _namespace_rule(
+        "", ("serviceaccounts/token",), ("create",), names=(service_account_of(Writer.CTL),)
+    ),
+    _namespace_rule("", ("configmaps",), ("get",), names=(CA_CONFIG_MAP,)),
+    _namespace_rule("", ("pods",), ("get",), names=NATS_PODS),
+    # A port-forward by websocket is a GET; later versions of Kubernetes ask for `create` too.
+    _namespace_rule("", ("pods/portforward",), ("get", "create"), names=NATS_PODS),
 )
 
 
@@ -222,7 +231,7 @@ def installation_objects(namespace: str) -> tuple[Object, ...]:
             for writer, rights in RBAC_RULES.items()
             for role in _roles(service_account_of(writer), namespace, rights)
         ),
-        _role("Role", {"name": PEOPLE_ROLE, "labels": _LABELS, "namespace": namespace}, [_PEOPLE]),
+        _role("Role", {"name": PEOPLE_ROLE, "labels": _LABELS, "namespace": namespace}, _PEOPLE),
         *_limits(namespace),
     )
 
@@ -284,7 +293,7 @@ def _roles(
         }
 
 
-def _role(kind: str, metadata: Object, rules: list[RbacRule]) -> Object:
+def _role(kind: str, metadata: Object, rules: Iterable[RbacRule]) -> Object:
     listed = [_rule(permission) for permission in rules]
     return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": listed}
 

@@ -24,6 +24,7 @@ from libs.bus.nats.pending import (
 )
 from libs.bus.nats.renewal import Renewal
 from libs.bus.nats.sign_in import SignIn, is_refusal
+from libs.bus.nats.transport import Dial
 from libs.bus.port import BusLink, BusMisconfigured, BusUnavailable, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
@@ -60,6 +61,7 @@ class BaseConnection:
         credentials: Credentials,
         spread: float,
         failures: ConnectFailures,
+        dial: Dial | None = None,
     ) -> None:
         self.url = url
         self.identity = identity
@@ -68,7 +70,7 @@ class BaseConnection:
         self.clock = env.clock
         self._random = env.random
         self._credentials = credentials
-        self._sign_in = SignIn(url=url, credentials=credentials, env=env)
+        self._sign_in = SignIn(url=url, credentials=credentials, env=env, dial=dial)
         self._renewal = Renewal(url=url, identity=identity, sign_in=self._sign_in, env=env)
         self._options: dict[str, Any] = {}
         self._failures = failures

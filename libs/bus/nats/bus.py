@@ -12,6 +12,7 @@ from libs.bus.nats.consumer import StreamConsumer
 from libs.bus.nats.failures import ConnectFailures
 from libs.bus.nats.jetstream import JetStream
 from libs.bus.nats.pending import Msg
+from libs.bus.nats.transport import Dial
 from libs.bus.port import BusLink, Closable, Follower, MessageHandler, StartFrom
 from libs.bus.rates import Admits
 from libs.contracts.identities import Identity
@@ -116,12 +117,14 @@ async def connect(
     spread: float = 0.0,
     failures: ConnectFailures | None = None,
     patience: float | None = None,
+    dial: Dial | None = None,
 ) -> AsyncGenerator[NatsBus]:
     """Connect to NATS, and drain the connection at the end of the block.
 
     Wait up to `wait` seconds for the server, or begin the block after `patience` seconds without a
     connection, which is then made in the background. `spread` is the time over which the fleet
     spreads its connects after a loss, in seconds. `failures` tells why there is no connection yet.
+    `dial` makes connections where the address cannot be reached from here.
     """
     connection = Connection(
         url=url,
@@ -130,6 +133,7 @@ async def connect(
         credentials=credentials,
         spread=spread,
         failures=failures or ConnectFailures(env.clock),
+        dial=dial,
     )
     if patience is None:
         try:

@@ -17,7 +17,7 @@ from nats.errors import Error as NatsError
 from nats.protocol.parser import PERMISSIONS_ERR, STALE_CONNECTION
 
 from libs.bus.nats.tls_errors import describe_tls_error
-from libs.bus.nats.transport import ConnectFailed, LoadTls, Transport
+from libs.bus.nats.transport import ConnectFailed, Dial, LoadTls, Transport
 from libs.bus.rates import Admits
 
 if TYPE_CHECKING:
@@ -40,16 +40,18 @@ _UNUSED_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class PatchedClient(Client):
-    """With `load_tls`, every connection starts with TLS. Both arguments are called for each try."""
+    """With `load_tls`, every connection starts with TLS. All arguments are called for each try."""
 
     def __init__(
         self,
         *,
         load_tls: LoadTls | None = None,
         read_token: Callable[[], Awaitable[str]] | None = None,
+        dial: Dial | None = None,
     ) -> None:
         super().__init__()
         self._load_tls = load_tls
+        self._dial = dial
         self._read_token = read_token
         self._admits: dict[int, Admits] = {}
         """By the id of a subscription."""
@@ -121,7 +123,7 @@ class PatchedClient(Client):
         s.last_attempt = time.monotonic()
         if self._read_token is not None:
             self.options["token"] = await self._read_token()
-        self._transport = Transport(self._load_tls)
+        self._transport = Transport(self._load_tls, self._dial)
         timeout = self.options["connect_timeout"]
         await self._transport.connect(s.uri, DEFAULT_BUFFER_SIZE, timeout)
 

@@ -6,6 +6,7 @@ from typing import Any
 from libs.bus.addresses import parse_addresses
 from libs.bus.credentials import Credentials
 from libs.bus.nats.client import PatchedClient
+from libs.bus.nats.transport import Dial
 from libs.bus.token_renewal import TokenRenewal
 from libs.runtime.env import Env
 
@@ -13,10 +14,13 @@ from libs.runtime.env import Env
 class SignIn:
     """The credentials of a connection; raises `BusMisconfigured` if they are unsafe with `url`."""
 
-    def __init__(self, *, url: str, credentials: Credentials, env: Env) -> None:
+    def __init__(
+        self, *, url: str, credentials: Credentials, env: Env, dial: Dial | None = None
+    ) -> None:
         addresses = parse_addresses(url, credentials)
         self._urls = addresses.urls
         self._load_tls = credentials.tls if addresses.tls else None
+        self._dial = dial
         self._credentials = credentials
         self._renewal = TokenRenewal(
             name=credentials.token_file, clock=env.clock, source=env.random
@@ -39,11 +43,13 @@ class SignIn:
 
     def new_client(self) -> PatchedClient:
         read_token = self._read_token if self._credentials.signs_in else None
-        return PatchedClient(load_tls=self._load_tls, read_token=read_token)
+        return PatchedClient(load_tls=self._load_tls, read_token=read_token, dial=self._dial)
 
     def trial_client(self) -> PatchedClient:
         """Return a client that does not count as the session."""
-        return PatchedClient(load_tls=self._load_tls, read_token=self._newest_token)
+        return PatchedClient(
+            load_tls=self._load_tls, read_token=self._newest_token, dial=self._dial
+        )
 
     async def _read_token(self) -> str:
         token = await self._newest_token()

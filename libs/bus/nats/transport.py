@@ -7,8 +7,9 @@ NATS, so a server without TLS gets no credentials.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +24,8 @@ CLOSE_SECONDS = 2.0
 """Seconds for what was sent and for the end of TLS, before a connection is dropped."""
 
 LoadTls = Callable[[], ssl.SSLContext]
+Dial = Callable[[], Awaitable[socket.socket]]
+"""Return a connected socket to a server, or raise OSError with the reason."""
 
 
 class ConnectFailed(NatsError):
@@ -30,11 +33,15 @@ class ConnectFailed(NatsError):
 
 
 class Transport(TcpTransport):
-    """`load_tls` reads the files of TLS for this connection; without it there is no TLS."""
+    """`load_tls` reads the files of TLS for this connection; without it there is no TLS.
 
-    def __init__(self, load_tls: LoadTls | None) -> None:
+    `dial` makes it instead of a connect to the address, whose name the server must have still.
+    """
+
+    def __init__(self, load_tls: LoadTls | None, dial: Dial | None = None) -> None:
         super().__init__()
         self._load_tls = load_tls
+        self._dial = dial
         self._has_info = False
 
     async def connect(self, uri: Any, buffer_size: int, connect_timeout: int) -> None:
@@ -57,22 +64,51 @@ class Transport(TcpTransport):
         self, host: str, port: int, limit: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._load_tls is None:
-            return await asyncio.open_connection(host, port, limit=limit)
+            return await self._connect(host, port, limit=limit)
         try:
             context = await asyncio.to_thread(self._load_tls)
-            return await asyncio.open_connection(
+            return await self._connect(
                 host, port, limit=limit, ssl=context, ssl_shutdown_timeout=CLOSE_SECONDS
             )
         except BusMisconfigured as error:
             raise ConnectFailed(str(error)) from None
         except ssl.SSLError as error:
-            names = await _names(self._load_tls, host, port) if is_wrong_name(error) else ()
+            names = await self._names(self._load_tls, host, port) if is_wrong_name(error) else ()
             raise ConnectFailed(describe_tls_error(error, asked=host, names=names)) from None
         except ConnectionResetError:
             raise ConnectFailed(
                 f"{host}:{port} closed the connection during the TLS handshake: check that it is"
                 f" the port of a NATS server that starts with TLS (tls handshake_first)"
             ) from None
+
+    async def _connect(
+        self, host: str, port: int, **options: Any
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._dial is None:
+            return await asyncio.open_connection(host, port, **options)
+        if "ssl" in options:
+            options["server_hostname"] = host
+        dialled = await self._dial()
+        try:
+            return await asyncio.open_connection(sock=dialled, **options)
+        except BaseException:
+            dialled.close()
+            raise
+
+    async def _names(self, load_tls: LoadTls, host: str, port: int) -> tuple[str, ...]:
+        """Return the names in the certificate of a server whose name was refused.
+
+        Nothing is sent to it, and its certificate is verified but for the name.
+        """
+        try:
+            context = await asyncio.to_thread(load_tls)
+            context.check_hostname = False
+            _, writer = await self._connect(host, port, ssl=context)
+        except (OSError, BusMisconfigured):
+            return ()
+        certificate: Any = writer.get_extra_info("peercert") or {}
+        writer.transport.abort()
+        return tuple(str(name) for _, name in certificate.get("subjectAltName", ()))
 
     async def connect_tls(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Called by nats-py when the server requires TLS after its first line."""
@@ -118,19 +154,3 @@ class Transport(TcpTransport):
                     await super().wait_closed()
         except TimeoutError:
             self._io_writer.transport.abort()  # pyright: ignore[reportOptionalMemberAccess]
-
-
-async def _names(load_tls: LoadTls, host: str, port: int) -> tuple[str, ...]:
-    """Return the names in the certificate of a server whose name was refused.
-
-    Nothing is sent to it, and its certificate is verified but for the name.
-    """
-    try:
-        context = await asyncio.to_thread(load_tls)
-        context.check_hostname = False
-        _, writer = await asyncio.open_connection(host, port, ssl=context)
-    except (OSError, BusMisconfigured):
-        return ()
-    certificate: Any = writer.get_extra_info("peercert") or {}
-    writer.transport.abort()
-    return tuple(str(name) for _, name in certificate.get("subjectAltName", ()))

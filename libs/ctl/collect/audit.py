@@ -61,8 +61,11 @@ async def audit(
     """Judge what the logs, the bus and the agents show; `on_progress` gets nodes read and all."""
     revisions = read_logs(logs) if logs else None
     events = await _events(access)
-    if isinstance(events, Failure) and revisions is None and access.nats:
-        problem = f"there is nothing to judge: no --audit-log FILE is given, and {events}"
+    if isinstance(events, Failure) and revisions is None:
+        problem = (
+            f"there is nothing to judge: no --audit-log FILE is given ({_PAGE} says how to get it),"
+            f" and {events}"
+        )
         raise Failure(events.code, problem)
     names = [str(log) for log in logs]
     if isinstance(events, Failure):
@@ -116,9 +119,6 @@ def _time_of(line: bytes) -> str:
 
 async def _events(access: Access) -> tuple[tuple[float, Event], ...] | Failure:
     """Return all events, each with the time at which the stream got it, or why there are none."""
-    if not access.nats:
-        problem = "no address of NATS is given (--nats or SLUICE_NATS_URL)"
-        return Failure(ExitCode.NOT_REACHABLE, problem)
     from libs.bus.events import RecordedEvent, read_events
     from libs.bus.port import BusError
     from libs.ctl.bus import open_bus

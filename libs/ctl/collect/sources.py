@@ -6,7 +6,7 @@ from typing import TypeVar
 from libs.contracts.message import Message
 from libs.contracts.queries import QueryVerb, StatusAnswer
 from libs.ctl.cluster import Cluster
-from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.failures import Failure
 from libs.ctl.options import Access
 from libs.fleet.status import Source, scheduler_source
 
@@ -15,10 +15,6 @@ _A = TypeVar("_A", bound=Message)
 
 async def ask(access: Access, query: Message, verb: QueryVerb, answer: type[_A]) -> _A | Failure:
     """Return the scheduler's answer, or why there is none."""
-    if not access.nats:
-        return Failure(
-            ExitCode.NOT_REACHABLE, "no address of NATS is given (--nats or SLUICE_NATS_URL)"
-        )
     from libs.ctl.bus import open_scheduler
 
     try:

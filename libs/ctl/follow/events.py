@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from libs.contracts.events import Event
 from libs.ctl.cluster import TOKEN_SECONDS
-from libs.ctl.failures import Failure, bus_failure
+from libs.ctl.failures import ExitCode, Failure, NoWayToNats, bus_failure
 from libs.ctl.options import Access
 from libs.ctl.text import printable
 from libs.fleet.status import Source
@@ -23,6 +23,8 @@ SESSION_SECONDS: Final = 0.8 * TOKEN_SECONDS
 """A connection is opened anew before its token ends."""
 _INSTEAD_SECONDS: Final = 10.0
 """For so long something else is followed before NATS is tried again."""
+_LASTING_SECONDS: Final = 300.0
+"""The same where somebody has to install Sluice, or to grant a right, before NATS can be there."""
 _AT_A_TIME: Final = 200
 """Stored events that are read before others have their turn."""
 
@@ -68,26 +70,23 @@ class EventSource:
         """To ask while it is connected."""
 
     async def run(self) -> None:
-        """Follow until cancelled, or for ever `instead` where no address of NATS is given."""
-        if not self._access.nats:
-            self._problem = "no address of NATS is given (--nats or SLUICE_NATS_URL)"
-            if self._instead is not None:
-                await self._instead()
-            return
+        """Follow until cancelled."""
         from libs.bus.port import BusError
 
         while True:
-            pause = 0.0
+            pause, instead = 0.0, _INSTEAD_SECONDS
             try:
                 await self._session()
             except* (Failure, BusError) as failed:
-                self._problem = printable("; ".join(map(str, failed.exceptions)))
+                self._problem = printable("; ".join(map(_problem_of, failed.exceptions)))
                 pause = RETRY_SECONDS
+                if any(_lasts(each) for each in failed.exceptions):
+                    instead = _LASTING_SECONDS
             except* TimeoutError:
                 pass  # the token is renewed
             if pause and self._instead is not None and self._current_at is None:
                 async with _beside(self._instead()):
-                    await self._clock.sleep(_INSTEAD_SECONDS)
+                    await self._clock.sleep(instead)
             else:
                 await self._clock.sleep(pause)
 
@@ -160,6 +159,16 @@ class EventSource:
             return False
         self._last = (stored.sequence, stored.time)
         return True
+
+
+def _problem_of(error: BaseException) -> str:
+    """Return what is wrong in short: a view has one line for it, which has no room for remedies."""
+    return error.problem if isinstance(error, NoWayToNats) else str(error)
+
+
+def _lasts(error: BaseException) -> bool:
+    missing = (ExitCode.NOT_FOUND, ExitCode.NOT_ALLOWED)
+    return isinstance(error, Failure) and error.code in missing
 
 
 @asynccontextmanager

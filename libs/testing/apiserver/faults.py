@@ -89,7 +89,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
     effect: FaultEffect
     verbs: tuple[str, ...] = ()
-    """get, list, watch, create, update, patch, apply, delete, deletecollection, evict, bind."""
+    """get, list, watch, create, update, patch, apply, delete, deletecollection, evict, bind,
+    portforward."""
     kind: str = ""
     name: str = ""
     user: str = ""

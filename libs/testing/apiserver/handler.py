@@ -24,6 +24,7 @@ from libs.testing.apiserver.journal import (
 )
 from libs.testing.apiserver.kinds.kind import ResourceKinds
 from libs.testing.apiserver.objects.json import encoded
+from libs.testing.apiserver.portforward import ForwardCall, check_pod
 from libs.testing.apiserver.reads import ListPage, ObjectReader, ReadRequest, encode_list
 from libs.testing.apiserver.replies import InFlightRequests, Reply
 from libs.testing.apiserver.requests import (
@@ -115,6 +116,15 @@ class RequestHandler:
         await self._before(effects, request_timeout(request.query))
         reply = await self._tokens().answer(call, request)
         return apply_after(reply, effects, clock=self._clock)
+
+    async def check_forward(self, call: ForwardCall, *, user: str) -> None:
+        """Raise `StatusError` where a port of this pod is not forwarded."""
+        target = FaultTarget(verb="portforward", kind="Pod", name=call.pod, user=user)
+        effects = self._faults.effects_on(target)
+        if any(isinstance(effect, Hang) for effect in effects):
+            await self._in_flight.run(self._hang(), outlives=False)
+        await self._before(effects, request_timeout({}))
+        check_pod(call, self._store, self._kinds)
 
     async def _hang(self) -> Reply:
         while True:

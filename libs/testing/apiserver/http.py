@@ -14,6 +14,7 @@ from aiohttp.web_request import BaseRequest
 
 from libs.kube.requests import Request
 from libs.testing.apiserver.objects.json import encoded
+from libs.testing.apiserver.portforward import ForwardCall, forward, forward_call
 from libs.testing.apiserver.replies import JSON, Reply
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.apiserver.status import StatusError
@@ -54,6 +55,8 @@ class HttpFrontend:
             body = encoded(_UNAUTHORIZED.status())
             return web.Response(status=401, body=body, content_type=JSON)
         try:
+            if (call := forward_call(incoming, path)) is not None:
+                return await self._forward(incoming, call, user=user)
             reply = await self._server.handle(await _read(incoming, path), user=user)
         except ConnectionCut:
             return _cut(incoming)
@@ -61,6 +64,16 @@ class HttpFrontend:
             return await _send(incoming, reply)
         finally:
             await reply.close()
+
+    async def _forward(
+        self, incoming: BaseRequest, call: ForwardCall, *, user: str
+    ) -> web.StreamResponse:
+        try:
+            await self._server.check_forward(call, user=user)
+        except StatusError as refusal:
+            body = encoded(refusal.status())
+            return web.Response(status=refusal.code, body=body, content_type=JSON)
+        return await forward(incoming, call, to=self._server.listening.get(call))
 
 
 @asynccontextmanager

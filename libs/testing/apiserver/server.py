@@ -19,6 +19,7 @@ from libs.testing.apiserver.journal import RevisionJournal
 from libs.testing.apiserver.kinds.kind import ResourceKinds
 from libs.testing.apiserver.kinds.schema import Predicate
 from libs.testing.apiserver.kinds.workloads import StrategyRegistry
+from libs.testing.apiserver.portforward import ForwardCall
 from libs.testing.apiserver.reads import ObjectReader
 from libs.testing.apiserver.replies import InFlightRequests, Reply, error_reply
 from libs.testing.apiserver.status import StatusError
@@ -61,6 +62,8 @@ class ApiServer:
         self._in_flight = InFlightRequests()
         self._kinds = ResourceKinds()
         self._store = Store(history_limit=history_changes, written=self._watches.publish)
+        self.listening: dict[ForwardCall, int] = {}
+        """By port of a pod, the port of this machine on which what listens there is served."""
         self.journal = RevisionJournal() if journal is None else journal
         self._audit_log = audit_log
         self.faults = ApiFaults(random=random, watches=self._watches)
@@ -139,6 +142,12 @@ class ApiServer:
             return await self._handler.handle(request, user=user)
         except StatusError as error:
             return error_reply(error)
+
+    async def check_forward(self, call: ForwardCall, *, user: str) -> None:
+        """Raise `StatusError` where a port is not forwarded, `ConnectionCut` where none answers."""
+        if not self._running:
+            raise ConnectionCut
+        await self._handler.check_forward(call, user=user)
 
     def _request_handler(
         self,

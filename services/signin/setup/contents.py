@@ -19,6 +19,7 @@ from libs.bus.server_config import (
     server_config,
 )
 from libs.contracts.identities import COMPONENTS
+from libs.contracts.nats_names import CA_CONFIG_MAP, CA_FILE, SERVICE
 from services.signin.setup import certificates
 from services.signin.setup.certificates import NotAPair, Pem
 
@@ -28,12 +29,9 @@ AUTHORITY: Final = "sluice-nats-authority"
 """The CA with its key, which only this role reads."""
 SERVER: Final = "sluice-nats-server"
 """The certificate and the configuration of NATS's servers. It has no key of a user."""
-CA: Final = "sluice-nats-ca"
-"""The ConfigMap with the CA's certificate, for clients."""
+CA: Final = CA_CONFIG_MAP
 
 SECRETS: Final = (KEYS, AUTHORITY, SERVER)
-SERVICE: Final = "sluice-nats"
-"""The Service of NATS, by which clients connect, and the StatefulSet."""
 PEERS: Final = "sluice-nats-servers"
 """The Service that names each server, for the other servers."""
 FOLDER: Final = "/etc/sluice-nats"
@@ -41,7 +39,7 @@ FOLDER: Final = "/etc/sluice-nats"
 CLUSTER_PORT: Final = 6222
 
 _SIGNING, _XKEY, _NKEY = "signing.seed", "xkey.seed", "nkey.seed"
-_CA_CERT, _CA_KEY = "ca.crt", "ca.key"
+_CA_CERT, _CA_KEY = CA_FILE, "ca.key"
 _CERT, _KEY, _CONFIG = "tls.crt", "tls.key", "nats.conf"
 
 Files = Mapping[str, str]

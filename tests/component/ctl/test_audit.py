@@ -124,9 +124,10 @@ def test_what_is_missing_of_journals_is_not_said_of_journals_that_were_read(
 
 
 def test_without_any_source_it_says_what_to_give() -> None:
-    ended = run_command("audit")
-    assert ended.code == ExitCode.WRONG_ARGUMENTS
-    assert "--audit-log FILE" in ended.err
+    ended = run_command("audit", "--kubeconfig", "/none")
+    assert ended.code == ExitCode.NOT_REACHABLE
+    assert "no --audit-log FILE is given" in ended.err
+    assert "there is no such file" in ended.err
 
 
 def test_without_a_log_it_says_how_to_get_one() -> None:

@@ -94,10 +94,10 @@ async def test_the_role_permits_what_the_command_reads_and_no_write(
 @pytest.mark.parametrize(
     ("arguments", "most"),
     [
-        (("status",), 12),
-        (("why", "node-2"), 17),
+        (("status",), 13),
+        (("why", "node-2"), 18),
         (("plan", "--version", "590.48.01"), 14),
-        (("doctor",), 13),
+        (("doctor",), 14),
     ],
 )
 async def test_a_verb_makes_a_few_requests_however_many_nodes_there_are(

@@ -87,7 +87,7 @@ async def test_status_shows_pools_the_nodes_that_are_not_done_and_no_digest(worl
     assert "node-1" not in ended.out
     assert NEW[:8] not in ended.out
     assert "pools and nodes: from Kubernetes (http://127.0.0.1:" in ended.out
-    assert "waits: not from the scheduler: no address of NATS is given" in ended.out
+    assert "waits: not from the scheduler: NATS: no installation of Sluice is found" in ended.out
 
 
 async def test_status_and_doctor_tell_of_a_driver_that_crashes_before_its_node_fails(
@@ -309,7 +309,7 @@ async def test_why_without_nats_shows_what_kubernetes_has(world: World) -> None:
     assert ended.code == ExitCode.DONE
     assert ended.out.startswith("node-2: validation-required\n")
     assert "the driver is validated" in ended.out
-    assert "why: not from the scheduler: no address of NATS is given" in ended.out
+    assert "why: not from the scheduler: NATS: no installation of Sluice is found" in ended.out
 
 
 async def test_the_scheduler_does_not_know_a_node_that_has_no_gpu(world: World) -> None:
@@ -336,8 +336,8 @@ async def test_each_failure_is_one_line(world: World, columns: str) -> None:
             ExitCode.NOT_FOUND,
             f"neither a pool nor a Node 'nothing'; pools: {POOL}",
         ),
-        ("plan",): (ExitCode.NOT_REACHABLE, "no address of NATS is given"),
-        ("events",): (ExitCode.NOT_REACHABLE, "no address of NATS is given"),
+        ("plan",): (ExitCode.NOT_FOUND, "no installation of Sluice is found"),
+        ("events",): (ExitCode.NOT_FOUND, "no installation of Sluice is found"),
         ("plan", "--nats", "nats://127.0.0.1:1"): (ExitCode.NOT_REACHABLE, "no connection to NATS"),
         ("plan", "--finish-by", "soon"): (
             ExitCode.WRONG_ARGUMENTS,

@@ -76,7 +76,7 @@ async def test_it_shows_what_kubernetes_says_and_whether_it_is_current_without_n
     world: World,
 ) -> None:
     async with watch(world) as session:
-        text = await session.shows("node-10", "no address of NATS is given")
+        text = await session.shows("node-10", "no installation of Sluice is found")
         assert "Kubernetes: current" in text
         assert POOL in text
         assert NEW_VERSION in text

@@ -155,10 +155,10 @@ async def test_without_nats_the_page_shows_what_kubernetes_says(tmp_path: Path) 
             assert kubernetes["problem"] == ""
             assert 0.0 <= kubernetes["age"] < 60.0
             for source in (scheduler, nats):
-                assert "no address of NATS is given" in source["problem"]
+                assert "no installation of Sluice is found" in source["problem"]
             status, text, _ = await get(f"{address}api/node?name=node-1")
             assert status == 200
-            assert "no address of NATS is given" in text
+            assert "no installation of Sluice is found" in text
 
 
 async def test_the_page_lives_through_an_outage_of_nats(

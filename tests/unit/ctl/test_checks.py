@@ -38,7 +38,7 @@ from libs.ctl.checks import (
     upgrade_of,
     worst,
 )
-from libs.ctl.failures import ExitCode, Failure, UnreadableFile
+from libs.ctl.failures import ExitCode, Failure, NoWayToNats
 from libs.ctl.output import view_lines
 from libs.ctl.policy_checks import OF_DRIVERS, Policy, PolicyStatus, policy_checks
 from libs.ctl.views.doctor import doctor_view
@@ -334,7 +334,8 @@ def test_what_could_not_be_looked_at_says_why_and_what_to_do(
 
 
 def test_a_file_for_nats_that_cannot_be_read_has_its_own_remedy() -> None:
-    check = bus_fault(UnreadableFile("cannot read the token file t: is a directory", "name one"))
+    problem = "cannot read the token file t: is a directory"
+    check = bus_fault(NoWayToNats(ExitCode.NOT_REACHABLE, problem, "name one"))
     assert (check.found, check.remedy) == (
         "cannot read the token file t: is a directory",
         "name one",

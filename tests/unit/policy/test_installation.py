@@ -136,17 +136,18 @@ def test_sign_in_reads_what_verifies_tokens_and_nothing_else() -> None:
     }
 
 
-def test_people_may_request_tokens_of_one_account_once_they_are_bound_to_a_role() -> None:
+def test_people_may_sign_in_through_the_api_server_once_they_are_bound_to_a_role() -> None:
     objects = installation_objects("gpus")
     (role,) = (obj for obj in objects if obj["metadata"]["name"] == "sluice-people")
     assert (role["kind"], role["metadata"]["namespace"]) == ("Role", "gpus")
-    assert role["rules"] == [
-        {
-            "apiGroups": [""],
-            "resources": ["serviceaccounts/token"],
-            "resourceNames": ["sluice-ctl"],
-            "verbs": ["create"],
-        }
+    pods = ["sluice-nats-0", "sluice-nats-1", "sluice-nats-2"]
+    assert [
+        (rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in role["rules"]
+    ] == [
+        (["serviceaccounts/token"], ["sluice-ctl"], ["create"]),
+        (["configmaps"], ["sluice-nats-ca"], ["get"]),
+        (["pods"], pods, ["get"]),
+        (["pods/portforward"], pods, ["get", "create"]),
     ]
     assert not [obj for obj in objects if obj.get("roleRef", {}).get("name") == "sluice-people"]
     assert "sluice-ctl" not in granted_verbs()
