@@ -91,6 +91,9 @@ docker: $(READY) ## fetch Docker for tests with containers, once, into a cache (
 guest: $(READY) ## build a virtual machine with a real kernel and small modules, once, into a cache
 	@$(BIN)/python -m libs.testing.guest.build
 
+vendor: $(READY) ## fetch and compile NVIDIA's own driver for tests in the guest, once, into a cache (apt)
+	@$(BIN)/python -m libs.testing.vendor.build
+
 gpu: $(READY) ## read this machine's own GPUs through NVIDIA's library; changes nothing
 	@$(BIN)/python -m pytest -v -rs tests/component/gpus/test_real.py $(ARGS)
 
@@ -107,4 +110,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check lint .types .units fix lock kube node image helm manifests prometheus docker guest gpu demo bench soak clean
+.PHONY: help test check lint .types .units fix lock kube node image helm manifests prometheus docker guest vendor gpu demo bench soak clean

@@ -41,7 +41,7 @@ _REFUSALS: Final = (
 )
 
 
-_GPU: Final = re.compile(rb"NVRM: (?:The NVIDIA )?GPU " + ADDRESS + rb":? (.+)")
+_GPU: Final = re.compile(rb"NVRM: (?:The NVIDIA )?GPU " + ADDRESS + rb":?(?: |\\x0aNVRM: )(.+)")
 _CAUSE: Final = re.compile(rb"NVRM: (\w{1,60}: No firmware image found)")
 _REPEATS: Final = b"rm_init_adapter failed"
 """The driver follows the line that has the codes of the error with this one."""

@@ -1,11 +1,13 @@
 """Debian packages that are downloaded and unpacked, never installed."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from libs.testing.go_build import NotBuilt
 
@@ -31,6 +33,43 @@ def unpack(packages: Sequence[str], into: Path, *, options: Sequence[str] = ()) 
         for file in files:
             if said := _run("dpkg", "-x", str(file), str(into), folder=into):
                 raise NotBuilt(f"dpkg could not unpack {file.name}. It says:\n{said}")
+
+
+_SOURCES: Final = Path("/etc/apt")
+
+
+def own_state(folder: Path, *, components: str, suite: str = "") -> tuple[str, ...]:
+    """Return options of apt-get for a state of its own, with other components than this machine's.
+
+    Addresses and keys are those of this machine's sources. With a suite, the first source is of
+    that one instead.
+    """
+    for part in ("etc", "lists/partial", "cache/archives/partial"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    files = (*_SOURCES.glob("sources.list.d/*.sources"), *_SOURCES.glob("sources.list.d/*.list"))
+    for file in (*sorted(files), *_SOURCES.glob("sources.list")):
+        text = with_components(file.read_text(), components, suite)
+        (folder / "etc" / file.name.replace("sources.list", "main.list")).write_text(text)
+    options = (
+        "-oDir::Etc::sourcelist=/dev/null",
+        f"-oDir::Etc::sourceparts={folder / 'etc'}",
+        f"-oDir::State::Lists={folder / 'lists'}",
+        f"-oDir::Cache={folder / 'cache'}",
+        "-oAcquire::Languages=none",
+    )
+    if said := _run("apt-get", *options, "update", folder=folder):
+        raise NotBuilt(f"apt-get could not list the packages of {components}. It says:\n{said}")
+    return options
+
+
+def with_components(text: str, components: str, suite: str) -> str:
+    """Replace the components of sources in either format; with a suite, also the first suite."""
+    text = re.sub(r"(?m)^Components:.*", f"Components: {components}", text)
+    text = re.sub(r"(?m)^(deb (?:\[.*?\] )?\S+ \S+) .*", rf"\1 {components}", text)
+    if suite:
+        text = re.sub(r"(?m)^Suites:.*", f"Suites: {suite}", text, count=1)
+        text = re.sub(r"(?m)^(deb (?:\[.*?\] )?\S+) \S+", rf"\1 {suite}", text, count=1)
+    return text
 
 
 def with_dependencies(*packages: str) -> tuple[str, ...]:

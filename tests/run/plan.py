@@ -29,6 +29,7 @@ class GroundKind(Enum):
     INSTALLATIONS = "installations on real nodes"
     NODE_UPGRADES = "upgrades on real nodes"
     GUEST = "guest"
+    VENDOR = "NVIDIA's driver in a guest"
     DOCKER = "Docker"
     PROMETHEUS = "Prometheus"
     CHROMIUM = "Chromium"

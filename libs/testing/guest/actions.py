@@ -13,7 +13,9 @@ from libs.host.tree import Tree
 from libs.testing.guest import processes, system_calls
 
 DRIVER_MODULES: Final = ("nvidia", "nvidia_uvm", "nvidia_modeset")
-"""Our kernel modules, in the order of loading."""
+"""The kernel modules, in the order of loading."""
+STAND_IN_VERSION: Final = "580.95.05"
+"""What ours say that they are."""
 MODULES: Final = "SLUICE_GUEST_MODULES"
 """The environment variable that names their folder."""
 

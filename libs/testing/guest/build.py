@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from libs.testing import debian, go_build
 from libs.testing.go_build import TOOLS, NotBuilt, run_command
@@ -85,38 +86,70 @@ def _add_emulator(folder: Path, unpacked: Path, report: Callable[[str], None]) -
 
 def _add_kernel(folder: Path, unpacked: Path, report: Callable[[str], None]) -> None:
     """Add the kernel, its modules that the guest needs, and ours."""
-    names = [
+    kernel = KernelPackages.unpack(unpacked, report)
+    kernel.add_to(folder, KERNEL_MODULES)
+    report(f"our modules {', '.join(DRIVER_MODULES)} …")
+    _compile_modules(folder / "driver", kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPackages:
+    """Debian's kernel, with headers that compile modules where they lie."""
+
+    folder: Path
+
+    @classmethod
+    def unpack(cls, folder: Path, report: Callable[[str], None]) -> Self:
+        names = _kernel_names()
+        report(f"the kernel, Debian packages {', '.join(names)} …")
+        folder.mkdir()
+        debian.unpack((*names, "busybox-static"), folder)
+        kernel = cls(folder)
+        makefile = kernel.headers / "Makefile"
+        # The headers name each other by absolute paths.
+        makefile.write_text(makefile.read_text().replace("/usr/src/", f"{folder / 'usr/src'}/"))
+        return kernel
+
+    @property
+    def name(self) -> str:
+        """As `uname -r` has it."""
+        return self.headers.name.removeprefix("linux-headers-")
+
+    @property
+    def headers(self) -> Path:
+        return next((self.folder / "usr/src").glob("linux-headers-*-amd64"))
+
+    @property
+    def common_headers(self) -> Path:
+        return next((self.folder / "usr/src").glob("linux-headers-*-common"))
+
+    def add_to(self, folder: Path, modules: Iterable[str]) -> None:
+        """Add what boots, and these modules with all that they depend on."""
+        (self.folder / "bin/busybox").rename(folder / BUSYBOX)
+        next((self.folder / "boot").glob("vmlinuz-*")).rename(folder / KERNEL)
+        found = (self.folder / "lib/modules").rglob("*.ko")
+        contents = {path.stem.replace("-", "_"): path.read_bytes() for path in found}
+        target = folder / "kernel"
+        target.mkdir()
+        for name in in_order(modules, contents):
+            (target / f"{name}.ko").write_bytes(contents[name])
+
+
+def _kernel_names() -> list[str]:
+    return [
         name
         for name in debian.with_dependencies(*_META)
         if name.startswith(_KERNEL_PREFIXES) and name not in _META
     ]
-    report(f"the kernel, Debian packages {', '.join(names)} …")
-    unpacked.mkdir()
-    debian.unpack((*names, "busybox-static"), unpacked)
-    (unpacked / "bin/busybox").rename(folder / BUSYBOX)
-    next((unpacked / "boot").glob("vmlinuz-*")).rename(folder / KERNEL)
-    files = {path.stem.replace("-", "_"): path for path in (unpacked / "lib/modules").rglob("*.ko")}
-    contents = {name: path.read_bytes() for name, path in files.items()}
-    target = folder / "kernel"
-    target.mkdir()
-    for name in in_order(KERNEL_MODULES, contents):
-        (target / f"{name}.ko").write_bytes(contents[name])
-    report(f"our modules {', '.join(DRIVER_MODULES)} …")
-    _compile_modules(folder / "driver", unpacked)
 
 
-def _compile_modules(folder: Path, unpacked: Path) -> None:
-    """Compile our modules with the unpacked headers, which name each other by absolute paths."""
-    sources = unpacked / "usr/src"
-    headers = next(path for path in sources.glob("linux-headers-*-amd64"))
-    makefile = headers / "Makefile"
-    makefile.write_text(makefile.read_text().replace("/usr/src/", f"{sources}/"))
-    work = unpacked / "modules"
+def _compile_modules(folder: Path, kernel: KernelPackages) -> None:
+    work = kernel.folder / "modules"
     shutil.copytree(SOURCES, work)
     make = shutil.which("make") or "make"
     # The compiler need not be of the version that compiled the kernel.
     done = subprocess.run(
-        [make, "-C", str(headers), f"M={work}", "CC=gcc", "modules"],
+        [make, "-C", str(kernel.headers), f"M={work}", "CC=gcc", "modules"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,6 +7,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from libs.host.linux import UnloadResult
 from libs.host.tree import Tree
 from libs.testing.guest import actions, processes
+from libs.testing.guest.actions import STAND_IN_VERSION
 from libs.testing.guest.guest import GPUS, Guest
 from libs.testing.machines.kernel import cgroup_of
 
@@ -15,8 +16,17 @@ T = TypeVar("T")
 
 
 class GuestKernelFixture:
-    def __init__(self, guest: Guest) -> None:
+    def __init__(
+        self,
+        guest: Guest,
+        *,
+        version: str = STAND_IN_VERSION,
+        load: Callable[[], None] = actions.load_driver,
+    ) -> None:
+        """`load` loads the driver of this version, in the guest."""
         self.gpus = GPUS
+        self.version = version
+        self._load = load
         self.guest = guest
 
     async def read(
@@ -31,7 +41,7 @@ class GuestKernelFixture:
         return await self.guest.call(actions.unmount_below, path)
 
     async def load_driver(self) -> None:
-        await self.guest.call(actions.load_driver)
+        await self.guest.call(self._load)
 
     async def start(self, comm: str, *, pod_uid: str = "", container_id: str = "") -> int:
         cgroup = cgroup_of(pod_uid, container_id)

@@ -1,5 +1,7 @@
 """The driver agent on the guest's own kernel, with a bus in memory and virtual time. Run in it."""
 
+from collections.abc import Callable
+
 from libs.contracts.commands import Swap
 from libs.contracts.reports import Result
 from libs.host import driver_files, gate, system
@@ -15,8 +17,8 @@ SWAP = Swap(label="d-2", old_pod_uid=OLD)
 HOST = Tree("/")
 
 
-def swap_until(deadline: float) -> Result:
-    """Let the agent replace the driver; a new driver is loaded once its pod is admitted."""
+def swap_until(deadline: float, load: Callable[[], None] = actions.load_driver) -> Result:
+    """Let the agent replace the driver; the new one is loaded once its pod is admitted."""
     results: list[Result] = []
 
     async def story(world: World) -> None:
@@ -29,7 +31,7 @@ def swap_until(deadline: float) -> Result:
             gate.put_request(HOST, request)
             await world.until(lambda: world.result(order) or gate.is_open(HOST, request))
             if not world.result(order):
-                actions.load_driver()
+                load()
                 HOST.write(driver_files.READY, b"")
             results.append(await world.wait_for_result(order))
 

@@ -31,6 +31,11 @@ OFF_THE_BUS = (
     b"3,912,5000000,-;NVRM: The NVIDIA GPU 0000:00:11.0 (PCI ID: 10de:20b0)\\x0aNVRM: installed in"
     b" this system has fallen off the bus and is not\\x0aNVRM: responding to commands.\n"
 )
+OFF_THE_BUS_535 = (
+    b"3,912,5000000,-;NVRM: The NVIDIA GPU 0000:00:11.0\\x0aNVRM: (PCI ID: 10de:20b0) installed in"
+    b" this system has\\x0aNVRM: fallen off the bus and is not responding to commands.\n"
+)
+"""As 535.309.01 writes it."""
 BEGIN = (
     b"6,913,8000000,-;nvidia-nvlink: Nvlink Core is being initialized, major device number 511\n"
 )
@@ -92,6 +97,13 @@ def test_the_log_is_read_from_its_begin_and_then_what_is_new(
         ((FIRMWARE, ADAPTER, FOLLOWS), {"0000:00:10": f"{NO_IMAGE}; {FAILED_ADAPTER}"}),
         (
             (BEGIN, OFF_THE_BUS, LOADED),
+            {
+                "0000:00:11": "(PCI ID: 10de:20b0) installed in this system has fallen off the bus"
+                " and is not responding to commands."
+            },
+        ),
+        (
+            (BEGIN, OFF_THE_BUS_535, LOADED),
             {
                 "0000:00:11": "(PCI ID: 10de:20b0) installed in this system has fallen off the bus"
                 " and is not responding to commands."

@@ -26,6 +26,7 @@ class SimulatedKernelFixture:
         self._tree = Tree(root)
         cards = gpus("n1", 2, PLAIN.gpu)
         self.gpus = [gpu.pci for gpu in cards]
+        self.version = VERSION
         files = HostTree(root)
         create_base_files(files, name="n1", system=PLAIN, gpus=cards)
         self._kernel = SimulatedKernel(files, gpus=cards, clock=self._clock)

@@ -1,0 +1,89 @@
+"""What `make vendor` reads and says; it is run for real by whoever has its ground."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.testing import debian
+from libs.testing.guest import build as guest_build
+from libs.testing.vendor import build
+from libs.testing.vendor.compiling import complaints
+from libs.testing.vendor.releases import Repair, releases
+
+DEB822 = """\
+Types: deb
+URIs: mirror
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: key
+
+Types: deb
+URIs: mirror
+Suites: bookworm-security
+Components: main contrib
+"""
+ONE_LINE = """\
+deb [signed-by=key] mirror bookworm main
+deb mirror bookworm-security main contrib
+"""
+
+
+def test_sources_of_packages_get_other_components_in_either_format() -> None:
+    own = debian.with_components(DEB822, "contrib non-free", "")
+    assert own.count("Components: contrib non-free\n") == 2
+    assert "Suites: bookworm bookworm-updates" in own
+    assert debian.with_components(ONE_LINE, "non-free", "") == (
+        "deb [signed-by=key] mirror bookworm non-free\ndeb mirror bookworm-security non-free\n"
+    )
+
+
+def test_a_newer_suite_takes_the_place_of_the_first_one() -> None:
+    own = debian.with_components(DEB822, "non-free", "trixie")
+    assert [line for line in own.splitlines() if line.startswith("Suites")] == [
+        "Suites: trixie",
+        "Suites: bookworm-security",
+    ]
+    assert debian.with_components(ONE_LINE, "non-free", "trixie") == (
+        "deb [signed-by=key] mirror trixie non-free\ndeb mirror bookworm-security non-free\n"
+    )
+
+
+def test_a_release_whose_table_changes_is_built_anew() -> None:
+    release = releases()[0]
+    repair = Repair(file="nvidia/nv.c", old="a", new="b", why="it does not compile")
+    other = msgspec.structs.replace(release, repair=(repair,))
+    assert release.name.startswith(f"{release.version}-")
+    assert other.name != release.name
+
+
+def test_an_upgrade_has_two_versions_of_different_branches() -> None:
+    old, new = releases()[:2]
+    assert old.version.partition(".")[0] < new.version.partition(".")[0]
+
+
+def test_what_does_not_compile_is_named_by_the_compilers_errors() -> None:
+    said = ["CC [M] nv.o", "nv-pci.c:223:9: error: too few arguments", *["CC [M] uvm.o"] * 40]
+    assert complaints("\n".join(said)) == "  nv-pci.c:223:9: error: too few arguments"
+    assert complaints("one\nmake: *** No rule") == "  one\n  make: *** No rule"
+
+
+def test_without_a_driver_the_tests_say_which_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert "`make guest`" in build.find_vendor(environ).explanation
+    guest_build.cache_folder(environ).mkdir(parents=True)
+    old, new = releases()[:2]
+    folder = build.cache_folder(environ)
+    (folder / old.name).mkdir(parents=True)
+    found = build.find_vendor(environ)
+    assert found.folder is None
+    assert found.explanation == (
+        f"no driver of NVIDIA's: it needs modules and libraries of {new.version} (`make vendor`)"
+    )
+    for release in releases():
+        (folder / release.name).mkdir(exist_ok=True)
+    assert build.find_vendor(environ).folder == folder
