@@ -85,6 +85,14 @@ class Channel:
         with self._lock:
             self.connection.send_bytes(data)
 
+    def send_last(self, message: object) -> None:
+        """Send this, and nothing after it: a test that hung goes on once its children are killed,
+        and what it then reports would count beside its failure.
+        """
+        data = pickle.dumps(message)
+        self._lock.acquire()
+        self.connection.send_bytes(data)
+
     def receive(self) -> Any:
         return pickle.loads(self.connection.recv_bytes())
 
@@ -306,7 +314,7 @@ def _work(session: pytest.Session, channel: Channel, number: int) -> NoReturn:
         _become_worker(session, number)
         reporter = _Reporter(session.config, channel)
         session.config.pluginmanager.register(reporter)
-        watch = ProgressWatch(lambda text: channel.send(Hung(text)))
+        watch = ProgressWatch(lambda text: channel.send_last(Hung(text)))
         watch.start()
         while (unit := channel.receive()) is not None:
             _run(session, channel, reporter, watch, unit)

@@ -102,7 +102,9 @@ async def test_a_gpu_fails_and_returns_and_its_devices_end_with_the_node(
         )
         await until("False GPUFailed")
     after = [each for each in (await site.revisions())[len(before) :] if each.code < 300]
-    assert sorted(each.kind for each in after) == ["Device", "Event", "Node"]
+    # On a busy machine what is known may be too old for a moment, which the Node then says.
+    assert sorted({each.kind for each in after}) == ["Device", "Event", "Node"]
+    assert [each.kind for each in after].count("Device") == 1
 
     if isinstance(site.server, RealServer):
         await site.kube.request("DELETE", NODES.path(name=name))
