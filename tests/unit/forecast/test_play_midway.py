@@ -14,13 +14,7 @@ from libs.rollout.decide import Decider
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.pool import PoolView
 from libs.testing.stage.worlds import SteadyWorld
-from tests.unit.forecast.builders import (
-    IDLE_LIFE,
-    gpu_pod,
-    idle_nodes,
-    old_node,
-    pool_with_limits,
-)
+from tests.unit.forecast.builders import gpu_pod, idle_nodes, old_node, pool_with_limits
 from tests.unit.rollout.builders import POOL, fleet, instant
 
 GPU = "nvidia.com/gpu"
@@ -68,7 +62,10 @@ def as_before_the_start(seen: Fleet) -> Fleet:
 
 
 def with_listed_gpus(seen: Fleet) -> Fleet:
-    """Return the fleet with what validators and kubelets say of devices on real nodes."""
+    """Return the fleet with what validators and kubelets say of devices on real nodes.
+
+    A node that was just validated is released only once its Node lists what the evidence names.
+    """
     offered = (Resource(name=GPU, count=8),)
     nodes = {
         node.name: replace(
@@ -79,23 +76,6 @@ def with_listed_gpus(seen: Fleet) -> Fleet:
         for node in seen.nodes.values()
     }
     return replace(seen, nodes=nodes)
-
-
-def test_a_node_that_was_just_validated_is_planned_to_end_well() -> None:
-    start = fleet(pool_with_limits(), *idle_nodes(1))
-    validated = [
-        (seen, now)
-        for seen, now in moments(start, seconds=IDLE_LIFE + 3.0)
-        for node in seen.nodes.values()
-        if node.state == UpgradeState.VALIDATION_REQUIRED
-        and node.evidence is not None
-        and node.evidence.label == node.driver_label
-    ]
-    assert validated
-    for seen, now in validated:
-        result = play(with_listed_gpus(seen), now, pool=POOL, world=SteadyWorld())
-        assert result.nodes["node-1"].failed is None
-        assert result.duration < WITHIN
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
@@ -114,7 +94,7 @@ def test_a_play_from_any_moment_on_ends_like_the_whole(
     for seen, now in moments(start, seconds=whole.duration - WITHIN):
         if has_old_facts:
             seen = as_before_the_start(seen)  # noqa: PLW2901
-        rest = play(seen, now, pool=POOL, world=SteadyWorld())
+        rest = play(with_listed_gpus(seen), now, pool=POOL, world=SteadyWorld())
         at = now.at - instant().at
         states = {node.name: node.state for node in seen.nodes.values()}
         assert at + rest.duration == pytest.approx(whole.duration, abs=WITHIN), (at, states)

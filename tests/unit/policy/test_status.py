@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from libs.policy.digest import target_digest
 from libs.policy.kinds import KINDS
@@ -68,8 +69,8 @@ def healthy_observation(situation: Situation) -> dict[str, Any]:
 
 
 def complete(pool: Pool, **changes: Any) -> ObservedRollout:
-    target = target_digest(pool.driver)
-    return ObservedRollout(**{"target": target, "is_complete": True, **changes})
+    found = ObservedRollout(target=target_digest(pool.driver), is_complete=True)
+    return replace(found, **changes)
 
 
 HEALTHY = healthy_observation(ONE_DRIVER)

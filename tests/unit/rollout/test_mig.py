@@ -6,11 +6,12 @@ from msgspec.structs import replace
 from libs.contracts.commands import CommandKind, Idle, Mig
 from libs.contracts.facts import Gate
 from libs.contracts.node import LeaseOwner, MigState, NodeRecord, Operation, UpgradeState
+from libs.contracts.reports import Progress
 from libs.contracts.waits import WaitCode
 from libs.fleet.node import DriverState, driver_state
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.mig.geometry import NO_DIGEST
-from libs.rollout.decision import Candidate, EvictPods, Step, WriteNode, WriteSlot
+from libs.rollout.decision import Candidate, EvictPods, Step, Wait, WriteNode, WriteSlot
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.views.machine import EvictionExemption, WantedMig, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeView
@@ -28,14 +29,21 @@ from tests.unit.rollout.builders import (
     node,
     pool,
     required,
+    slot_in,
     step,
     with_record,
 )
-from tests.unit.rollout.in_flight.step_runner import run_step, with_beats, written_states
+from tests.unit.rollout.in_flight.step_runner import (
+    run_step,
+    with_beats,
+    with_component,
+    written_states,
+)
 from tests.unit.rollout.mig import (
     DIGEST,
     SEVEN,
     at_rest,
+    divided,
     divisible,
     refused,
     run_division,
@@ -336,6 +344,8 @@ def test_the_proven_driver_comes_back_through_the_gate_after_a_reboot() -> None:
     assert isinstance(body, Idle)
     assert body.proven is not None
     assert body.proven.label == label_of(NEW)
+    told = outcome(run_step(shut, sent), granted(pool(NEW), begun, target=""))
+    assert wait_of(told).code is WaitCode.DRIVER_START
 
 
 def test_the_label_removed_before_the_start_releases_the_node() -> None:
@@ -409,6 +419,23 @@ def test_the_command_names_the_geometry() -> None:
         if isinstance(action, WriteSlot) and action.command.kind is CommandKind.MIG
     )
     assert sent == Mig(config=SEVEN.config, digest=DIGEST, gpus=SEVEN.gpus, reboot=True)
+
+
+def test_the_wait_for_a_division_says_what_the_agent_is_at() -> None:
+    told: list[object] = []
+
+    def at_work(view: NodeView) -> NodeView:
+        slot = slot_in(view, "driver")
+        at = Progress(epoch=slot.epoch, token=slot.token, op=slot.op, command="mig", phase="1 of 7")
+        driver = replace(view.components["driver"], progress=at)
+        working = with_component(view, "driver", driver)
+        told.append(step_of(outcome(working, granted(pool(NEW), view, target=""))).wait)
+        return divided(view)
+
+    run_division(at_rest(SEVEN, MigState.PENDING), answer=at_work)
+    (found,) = told
+    assert isinstance(found, Wait)
+    assert (found.code, found.detail) == (WaitCode.MIG, "1 of 7")
 
 
 def test_components_that_hold_the_devices_are_quiet_before() -> None:

@@ -18,7 +18,7 @@ from libs.contracts.waits import WaitCode
 from libs.rollout.cordons import cordon_at_release
 from libs.rollout.decision import EvictPods, NodeOutcome, Wait, WriteNode, WriteSlot
 from libs.rollout.in_flight.in_flight_node import recheck_at
-from libs.rollout.views.machine import PodEviction
+from libs.rollout.views.machine import PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeField, NodeView
 from tests.unit.rollout.builders import (
     NEW,
@@ -200,6 +200,9 @@ def test_a_release_waits_during_a_bus_outage() -> None:
     assert wait_of(outcome_of(quieted(), why="halted", **outage)).code == WaitCode.BUS
     after = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
     assert wait_of(outcome_of(after, why="halted", **outage)).code == WaitCode.BUS
+    busy = replace(after, pods=(WorkloadPod(namespace="ml", name="job", uid="u", gpu=True),))
+    told = wait_of(outcome_of(busy, why="halted", **outage))
+    assert told.code == WaitCode.BUS, "no pod is evicted for an upgrade that is given up"
     untouched = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
     assert record_in(outcome_of(untouched, why="halted", **outage)).state == S.UPGRADE_REQUIRED
 
