@@ -77,9 +77,9 @@ class FakeDriver:
         return GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=temperature, **self.values)
 
 
-def gpu(index: int) -> Gpu:
+def gpu(index: int, /, **changed: Any) -> Gpu:
     """Return a GPU whose device file has another number than the GPU."""
-    return gpus.gpu(index, minor=index + 4)
+    return gpus.gpu(index, **{"minor": index + 4, **changed})
 
 
 class FakeMachine:

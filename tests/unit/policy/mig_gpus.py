@@ -1,6 +1,8 @@
 """GPUs with MIG, as the discovery agent describes them."""
 
-from libs.contracts.facts import Gpu, Mig, PciDevice
+from typing import Any
+
+from libs.contracts.facts import Gpu, PciDevice
 from tests.builders import gpus
 
 H100 = "233010de"
@@ -9,14 +11,10 @@ SEVEN = ("1g.10gb",) * 7
 MIXED = ("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb")
 
 
-def gpu(index: int = 0, *, profiles: tuple[str, ...] = (), mode: bool | None = None) -> Gpu:
-    return gpus.gpu(
-        index,
-        compute_capability=(9, 0),
-        mig_capable=True,
-        mig_mode=bool(profiles) if mode is None else mode,
-        migs=tuple(Mig(uuid=f"MIG-{n}", profile=name) for n, name in enumerate(profiles)),
-    )
+def gpu(index: int = 0, /, *, profiles: tuple[str, ...] = (), **changed: Any) -> Gpu:
+    """Return an H100 that is divided into these profiles."""
+    capable = {"compute_capability": (9, 0), "mig_capable": True, **changed}
+    return gpus.gpu(index, *profiles, **capable)
 
 
 def pci(index: int = 0, device: str = H100) -> PciDevice:

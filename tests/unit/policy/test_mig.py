@@ -126,14 +126,14 @@ def test_the_last_entry_for_a_gpu_holds() -> None:
         ("4g.40gb: 2", [gpu()], [pci()], MigProblemCode.NO_ROOM, "choose fewer"),
         (
             "1g.10gb: 1",
-            [replace(gpu(), mig_capable=False)],
+            [gpu(mig_capable=False)],
             [pci()],
             MigProblemCode.NOT_CAPABLE,
             "has no MIG",
         ),
         (
             "1g.10gb: 1",
-            [replace(gpu(), problem=GpuProblem.LOST)],
+            [gpu(problem=GpuProblem.LOST)],
             [pci()],
             MigProblemCode.FAILED_GPU,
             "fell off the bus",
@@ -281,7 +281,7 @@ def test_what_cannot_be_true_of_a_board_is_ignored(kind: MigKind) -> None:
 
 
 def test_a_configuration_for_other_products_leaves_a_node_without_mig_alone() -> None:
-    gpus, devices = [replace(gpu(), mig_capable=False)], [pci(device="999910de")]
+    gpus, devices = [gpu(mig_capable=False)], [pci(device="999910de")]
     assert resolve(default_config(), "all-balanced", gpus, devices) == ()
     mixed = [*gpus, gpu(1)]
     found = resolved(default_config(), "all-balanced", mixed, [*devices, pci(1)])
@@ -337,7 +337,7 @@ def test_the_digest_does_not_depend_on_order() -> None:
     assert mig_digest(found_geometry([gpus[1], gpu(0, profiles=tuple(shuffled))])) == digest
     assert mig_digest(found_geometry([gpus[0], gpu(1, profiles=SEVEN[1:])])) != digest
     assert mig_digest(found_geometry([gpu(), gpu(1)])) == NO_DIGEST
-    assert mig_digest(found_geometry([gpu(mode=True)])) != NO_DIGEST
+    assert mig_digest(found_geometry([gpu(mig_mode=True)])) != NO_DIGEST
 
 
 def test_a_geometry_is_compared_with_facts() -> None:
@@ -352,7 +352,7 @@ def test_a_geometry_is_compared_with_facts() -> None:
 
 
 def test_a_reset_is_said_beforehand() -> None:
-    a100 = replace(gpu(), compute_capability=(8, 0))
+    a100 = gpu(compute_capability=(8, 0))
     wanted = (GpuGeometry(uuid="GPU-0", index=0, mig=True, profiles=("1g.5gb",)),)
     assert remarks(wanted, [gpu()]) == ()
     assert remarks(wanted, [replace(a100, mig_mode=True)]) == ()

@@ -108,7 +108,7 @@ def test_a_name_that_only_the_driver_of_a_board_has_waits_until_the_board_is_kno
     assert "there is no MIG configuration" in wanted("all-x", None).error
 
 
-FAILING = replace(UNDIVIDED, gpus=(replace(gpu(0), problem=GpuProblem.HUNG), gpu(1)))
+FAILING = replace(UNDIVIDED, gpus=(gpu(0, problem=GpuProblem.HUNG), gpu(1)))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ FAILING = replace(UNDIVIDED, gpus=(replace(gpu(0), problem=GpuProblem.HUNG), gpu
         ("all-1g.5gb", UNDIVIDED, {}, "has no MIG profile 1g.5gb: it has 1g.10gb"),
         ("all-1g.10gb", FAILING, {}, "cannot be divided while it cannot be used"),
         ("all-1g.10gb", None, {"are_gpus_described": False}, "spec.gfd.enabled of the policy is"),
-        ("all-1g.10gb", Facts(gpus=(replace(gpu(), uuid="GPU-\n"),)), {}, "UUID of GPU 0 is not"),
+        ("all-1g.10gb", Facts(gpus=(gpu(uuid="GPU-\n"),)), {}, "UUID of GPU 0 is not"),
         ("all-1g.10gb", Facts(gpus=tuple(map(gpu, range(65)))), {}, "reports 65 GPUs, more than"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_configuration_that_cannot_be_applied_is_one_clear_error(
 def test_what_an_agent_reports_stays_in_short_clean_words(
     config: str, hostile: dict[str, Any]
 ) -> None:
-    facts = replace(UNDIVIDED, gpus=(replace(gpu(0), **hostile), gpu(1)))
+    facts = replace(UNDIVIDED, gpus=(gpu(0, **hostile), gpu(1)))
     found = wanted(config, facts)
     assert found.error.isprintable()
     assert len(found.error) < 400
@@ -163,7 +163,7 @@ def test_a_gpu_that_fails_later_needs_no_other_division() -> None:
 
 
 def test_what_people_should_know_is_said_before_it_is_applied() -> None:
-    ampere = replace(gpu(), name="NVIDIA A100-SXM4-40GB", compute_capability=(8, 0))
+    ampere = gpu(name="NVIDIA A100-SXM4-40GB", compute_capability=(8, 0))
     kernel = Kernel(release="6.8", modules=("nvidia", "nvidia_drm"))
     facts = Facts(gpus=(ampere,), pci=(pci(device=A100),), kernel=kernel)
     remark = wanted("all-1g.5gb", facts).remark

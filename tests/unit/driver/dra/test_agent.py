@@ -117,22 +117,22 @@ async def test_a_prepared_claim_that_is_gone_holds_nothing(world: World) -> None
 
 @in_world
 async def test_a_gpu_of_the_device_plugin_is_left_out_until_its_pod_ends(world: World) -> None:
-    world.kubelet.give("GPU-1")
+    world.give("GPU-1")
     async with world.agent():
         await world.until_published("gpu-0")
         claim = await world.allocate("a", "gpu-1")
         with pytest.raises(ClaimFailed, match="the device plugin gave it to the pod ml/old"):
             await world.prepare(claim)
-        world.kubelet.uses = None
+        world.uses = None
         await world.clock.sleep(SOON)
         assert await world.published() == ["gpu-0"]
-        world.kubelet.uses = DeviceList()
+        world.uses = DeviceList()
         await world.until_published(*BOTH)
 
 
 @in_world
 async def test_without_an_answer_of_the_kubelet_nothing_is_published(world: World) -> None:
-    world.kubelet.uses = None
+    world.uses = None
     async with world.agent() as service:
         await world.clock.sleep(SOON)
         assert await world.published() == []

@@ -1,12 +1,12 @@
 """The plugin for claims on a fake machine, with a simulated API server and a kubelet that asks."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from libs.contracts.identities import Writer
 from libs.host.dra.port import Claim, Claims, PreparedDevice
 from libs.host.podresources.assignments import DeviceList, DeviceUse, PodContainer
-from libs.host.podresources.client import KubeletUnavailable
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound
 from libs.kube.resources import NAMESPACES, Resource
@@ -37,25 +37,15 @@ SLICES: Final = Resource(
 
 
 class FakeKubelet:
-    def __init__(self) -> None:
+    def __init__(self, list_uses: Callable[[], DeviceList]) -> None:
+        self.list_uses = list_uses
         self.is_registered = True
         self.problem = ""
-        self.uses: DeviceList | None = DeviceList()
-        """None: it does not answer."""
         self.driver: Claims
 
     async def connect(self, driver: Claims) -> "FakeKubelet":
         self.driver = driver
         return self
-
-    def list_uses(self) -> DeviceList:
-        if self.uses is None:
-            raise KubeletUnavailable("the kubelet is away")
-        return self.uses
-
-    def give(self, device: str) -> None:
-        """Give a device of the device plugin to a pod."""
-        self.uses = DeviceList(uses=(DeviceUse(device, PodContainer("ml", "old", "main")),))
 
 
 class World(OfferingWorld):
@@ -64,7 +54,7 @@ class World(OfferingWorld):
     def __init__(self, sim: Sim, root: Path) -> None:
         super().__init__(sim, root)
         (root / "state").mkdir()
-        self.kubelet = FakeKubelet()
+        self.kubelet = FakeKubelet(self.list_uses)
         self.api = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random)
         self.person = Kube(self.api.transport(user="person"), manager="kubectl", clock=sim.clock)
         self.ends = False
@@ -77,6 +67,10 @@ class World(OfferingWorld):
             kube=self.api.transport(user="dra"),
             connect_kubelet=self.kubelet.connect,
         )
+
+    def give(self, device: str) -> None:
+        """Give a device of the device plugin to a pod."""
+        self.uses = DeviceList(uses=(DeviceUse(device, PodContainer("ml", "old", "main")),))
 
     async def slice(self) -> Slice | None:
         try:

@@ -1,7 +1,6 @@
 """`mig`: the GPUs are divided as the command says, or as before; also after a kill at any point."""
 
 import pytest
-from msgspec.structs import replace
 
 from libs.contracts.commands import REBOOT_REQUIRED, GpuGeometry, Mig, Order, Swap
 from libs.contracts.gpus import GpuProblem
@@ -171,9 +170,7 @@ async def test_a_mode_that_changes_at_a_reset_is_left_pending_if_a_reboot_is_all
 async def test_a_module_that_blocks_the_reset_is_named(
     world: MigWorld, capability: tuple[int, int], code: str
 ) -> None:
-    world.driver.gpus.change(
-        [replace(gpu(index), compute_capability=capability) for index in (0, 1)]
-    )
+    world.driver.gpus.change([gpu(index, compute_capability=capability) for index in (0, 1)])
     world.machine.set_modules("nvidia", "nvidia_drm", version=VERSION)
     world.used.add("GPU-0")
     result = await world.divide(SEVEN, reboot=True, deadline=20.0)
@@ -214,7 +211,7 @@ async def test_a_driver_that_restarts_while_the_agent_is_down_is_waited_for(
 
 @in_world
 async def test_a_gpu_with_a_problem_or_of_another_machine_fails_the_op(world: MigWorld) -> None:
-    world.driver.gpus.change([gpu(0), replace(gpu(1), problem=GpuProblem.HUNG, hung=True)])
+    world.driver.gpus.change([gpu(0), gpu(1, problem=GpuProblem.HUNG, hung=True)])
     result = await world.divide(SEVEN, SEVEN)
     assert (result.outcome, result.code) == (Outcome.FAILED, "hung")
     async with world.agent():
@@ -229,7 +226,7 @@ async def test_a_gpu_that_hangs_meanwhile_is_said_not_to_be_as_before(world: Mig
     create = world.mig.create
 
     def hang_then_create(uuid: str, *args: object, **more: object) -> None:
-        world.driver.gpus.change([gpu(0), replace(gpu(1), problem=GpuProblem.HUNG, hung=True)])
+        world.driver.gpus.change([gpu(0), gpu(1, problem=GpuProblem.HUNG, hung=True)])
         create(uuid, *args, **more)  # type: ignore[arg-type]
 
     world.mig.create = hang_then_create

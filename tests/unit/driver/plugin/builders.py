@@ -6,6 +6,8 @@ from typing import Any
 from libs.contracts.facts import Gpu
 from libs.host.cdi import published
 from libs.host.cdi.spec import Device, DeviceNode, Edits, make_spec
+from libs.host.podresources.assignments import DeviceList
+from libs.host.podresources.client import KubeletUnavailable
 from libs.testing.simulation import Sim
 from tests.builders import gpus
 from tests.builders.agent_world import AgentWorld
@@ -26,6 +28,16 @@ class OfferingWorld(AgentWorld):
         self.driver.gpus.change([gpu(0), gpu(1)])
         self.driver.set_version(VERSION)
         self.put_specs("GPU-0", "GPU-1")
+        self.uses: DeviceList | None = DeviceList()
+        """What pods have by the kubelet's list; None: it does not answer."""
+        self.asked = 0
+        """How often it was asked for that."""
+
+    def list_uses(self) -> DeviceList:
+        self.asked += 1
+        if self.uses is None:
+            raise KubeletUnavailable("the kubelet is away")
+        return self.uses
 
     def put_specs(self, *names: str) -> None:
         """Write the CDI spec of these devices."""

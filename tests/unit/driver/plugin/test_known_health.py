@@ -133,8 +133,8 @@ async def test_where_the_telemetry_agent_is_away_its_last_records_are_continued(
 ) -> None:
     telemetry = Telemetry(world)
     telemetry.says(FAILED)
-    asking = replace(gpu(1), recovery=RecoveryAction.GPU_RESET)
-    well = [replace(gpu(index), recovery=RecoveryAction.NONE) for index in (0, 1)]
+    asking = gpu(1, recovery=RecoveryAction.GPU_RESET)
+    well = [gpu(index, recovery=RecoveryAction.NONE) for index in (0, 1)]
     world.driver.gpus.change([well[0], asking])
     async with world.agent():
         await world.offers(ONE, after=CURRENT_FOR + SOON)

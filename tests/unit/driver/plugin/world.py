@@ -5,8 +5,6 @@ from typing import Any
 
 from libs.contracts.identities import Writer
 from libs.host.deviceplugin.port import Offers
-from libs.host.podresources.assignments import DeviceList
-from libs.host.podresources.client import KubeletUnavailable
 from libs.testing.simulation import Sim
 from services.agent_frame import Given
 from services.driver.plugin import agent
@@ -55,10 +53,6 @@ class World(OfferingWorld):
         self.settings: dict[str, Any] = {}
         self.kubelet = FakeKubelet(self)
         self.answers = Answers()
-        self.uses: DeviceList | None = DeviceList()
-        """What pods have; None: the kubelet does not answer."""
-        self.asked = 0
-        """How often the kubelet was asked for that."""
 
     async def run_agent(self, given: Given) -> None:
         self.answers = Answers()
@@ -69,12 +63,6 @@ class World(OfferingWorld):
             answers=self.answers,
             list_uses=self.list_uses,
         )
-
-    def list_uses(self) -> DeviceList:
-        self.asked += 1
-        if self.uses is None:
-            raise KubeletUnavailable("the kubelet is away")
-        return self.uses
 
     def put_config(self, name: str, text: str) -> Path:
         """Write a configuration file, and set the folder of them."""

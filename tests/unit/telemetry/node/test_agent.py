@@ -2,8 +2,6 @@
 
 from itertools import pairwise
 
-from msgspec.structs import replace
-
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome
@@ -149,7 +147,7 @@ async def test_a_gpu_that_fell_off_the_bus_keeps_its_error_and_no_reading(world:
         await world.clock.sleep(1)
         assert world.values(XID) == {}
         world.driver.silent.add(1)
-        world.driver.gpus.change([gpu(0), replace(gpu(1), problem=GpuProblem.LOST)])
+        world.driver.gpus.change([gpu(0), gpu(1, problem=GpuProblem.LOST)])
         world.driver.gpus.fail(gpu(1).uuid, 79)
         await world.clock.sleep(SOON)
         assert world.values(TEMPERATURE) == {"0": 40}

@@ -181,7 +181,7 @@ async def test_a_gpu_that_is_not_listed_any_more_is_failed_until_it_is(world: Wo
         world.driver.gpus.change([gpu(0)])
         await world.clock.sleep(INTERVAL)
         assert verdicts(world)[-1] == [OK, FAILED]
-        asks = replace(gpu(1), recovery=RecoveryAction.DRAIN_P2P)
+        asks = gpu(1, recovery=RecoveryAction.DRAIN_P2P)
         world.driver.gpus.change([gpu(0), asks])
         await world.clock.sleep(BACK)
         assert verdicts(world)[-1] == [OK, DEGRADED]

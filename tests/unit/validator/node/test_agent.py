@@ -224,7 +224,7 @@ def load_nouveau(world: World) -> None:
 def break_cuda_of_a_switched_machine(problem: CudaProblem) -> Change:
     def change(world: World) -> None:
         put_device(world.machine.root, "0000:09:00.0", NVSWITCH)
-        gpus = [replace(gpu(0), fabric_state=FabricState.IN_PROGRESS), gpu(1)]
+        gpus = [gpu(0, fabric_state=FabricState.IN_PROGRESS), gpu(1)]
         world.driver.gpus.change(gpus)
         world.machine.cuda.problems["GPU-0"] = problem
 

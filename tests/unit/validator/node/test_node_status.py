@@ -1,12 +1,10 @@
 """The metrics of a node's state tell what its files, its PCI bus and its kubelet tell."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.host.podresources.client import KubeletUnavailable
 from libs.host.tree import Tree
 from libs.testing.simulation import Sim
 from services.validator.node import status_files
@@ -14,18 +12,9 @@ from services.validator.node.node_status import INTERVAL, NodeState, NodeStatus,
 from tests.builders.fake_machine import FakeMachine
 from tests.builders.machine_files import put, put_device
 from tests.support import in_virtual_time
+from tests.unit.validator.node.kubelet import Kubelet
 
 PREFIX = "gpu_operator_node_"
-
-
-class Kubelet:
-    def __init__(self, devices: Mapping[str, frozenset[str]] | Exception) -> None:
-        self._devices = devices
-
-    def allocatable(self) -> Mapping[str, frozenset[str]]:
-        if isinstance(self._devices, Exception):
-            raise self._devices
-        return self._devices
 
 
 def values(status: NodeStatus) -> dict[str, float]:
@@ -76,7 +65,7 @@ async def test_a_node_that_works_shows_it_and_later_when_it_last_did(
 async def test_what_cannot_be_counted_is_minus_one_and_what_never_was_is_absent(
     sim: Sim, tmp_path: Path
 ) -> None:
-    machine, kubelet = FakeMachine(tmp_path).machine, Kubelet(KubeletUnavailable("no socket"))
+    machine, kubelet = FakeMachine(tmp_path).machine, Kubelet()
     status = NodeStatus(machine=machine, node="a", clock=sim.clock, kubelet=kubelet)
     await status.read()
     found = values(status)

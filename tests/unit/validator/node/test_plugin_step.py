@@ -6,37 +6,17 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Validate
 from libs.contracts.gpus import GpuIdentity
 from libs.contracts.reports import Evidence, Outcome, Progress, Resource
-from libs.host.deviceplugin.port import Offers
 from libs.host.podresources.allocatable import Allocatable
-from libs.host.podresources.client import KubeletUnavailable
 from libs.policy.kinds.mig import MigStrategy
 from services.validator.node.plugin_check import check_plugin, offerable
 from services.validator.node.probe import Probe
 from services.validator.node.status_files import FOLDER
 from services.validator.node.validation import ASK_INTERVAL
 from tests.builders.gpus import gpu
+from tests.unit.validator.node.kubelet import Kubelet
 from tests.unit.validator.node.test_agent import REQUEST, World, in_world
 
 GPU = "nvidia.com/gpu"
-
-
-class Kubelet:
-    """Answers with what a test sets."""
-
-    problem = ""
-
-    def __init__(self) -> None:
-        self.answer: Allocatable | str = {}
-        self.questions = 0
-
-    async def offer(self, offers: Offers) -> None:
-        raise NotImplementedError
-
-    def allocatable(self) -> Allocatable:
-        self.questions += 1
-        if isinstance(self.answer, str):
-            raise KubeletUnavailable(self.answer)
-        return self.answer
 
 
 def names(*devices: str, resource: str = GPU) -> dict[str, frozenset[str]]:
@@ -95,7 +75,7 @@ def test_a_device_that_is_not_allocatable_is_named(offered: Allocatable, text: s
 
 def use(world: World) -> Kubelet:
     """Give the machine a kubelet."""
-    kubelet = Kubelet()
+    kubelet = Kubelet({})
     world.machine.machine = replace(world.machine.machine, devices=kubelet)
     return kubelet
 
