@@ -404,7 +404,7 @@ def leased_node_shown(*, waits: bool = False) -> str:
         name="node-9",
         uid="u",
         labels={STATE_LABEL: "upgrade-done", VERSION_LABEL: "570.86.15"},
-        annotations=written(record, *((operation, lease) if waits else (lease,))),
+        annotations=written(record, operation if waits else lease, lease if waits else None),
     )
     wait = WaitReason(
         code=WaitCode.JOBS if waits else WaitCode.SKIPPED,
