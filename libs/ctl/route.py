@@ -141,8 +141,10 @@ async def _to_pods(
     if denied:
         raise await _denied(cluster, namespace, denied, every=len(denied) == len(needed))
     for each in needed.values():
-        if isinstance(each, BaseException):
+        if isinstance(each, KubeError):
             raise _failure(each, namespace) from each
+        if isinstance(each, BaseException):
+            raise each
     return Route(
         url=f"tls://{SERVICE}.{namespace}.svc:{PORT}",
         credentials=_credentials(access, folder, str(token), str(authority)),
@@ -155,7 +157,7 @@ async def _read_authority(cluster: Cluster, namespace: str) -> str:
     return (found.data or {}).get(CA_FILE, "")
 
 
-def _failure(error: BaseException, namespace: str) -> BaseException:
+def _failure(error: KubeError, namespace: str) -> Failure:
     """Return the failure that an error means, where something else than a right is missing."""
     if isinstance(error, NotFound) and error.missing in (PEOPLE, CA_CONFIG_MAP):
         return NoWayToNats(
@@ -163,7 +165,7 @@ def _failure(error: BaseException, namespace: str) -> BaseException:
             f"namespace {namespace} has no {error.missing}, as an installation of Sluice has",
             f"correct {named_by('namespace')}, or leave it out",
         )
-    return kube_failure(error) if isinstance(error, KubeError) else error
+    return kube_failure(error)
 
 
 async def _denied(

@@ -194,6 +194,19 @@ async def test_a_pod_that_is_not_ready_or_does_not_answer_is_passed_over(
         assert (await installed.run("plan", POOL)).code == ExitCode.DONE
 
 
+async def test_an_error_of_the_command_itself_is_told_as_one(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **_options: object) -> None:
+        raise ZeroDivisionError("unforeseen")
+
+    await laptop.install()
+    await laptop.add_pod(to=None)
+    monkeypatch.setattr(portforward.PortForwards, "open", fail)
+    said = failed(await laptop.run("plan", POOL), ExitCode.UNEXPECTED)
+    assert "unforeseen" in said
+
+
 async def test_nothing_is_sent_to_a_server_of_another_name(laptop: Laptop) -> None:
     await laptop.install()
     nats = await laptop.start_nats(name="sluice-nats.elsewhere.svc")

@@ -1,13 +1,17 @@
 """`helm install` on a real node: services, NATS and agents are Ready, and `helm test` says so."""
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
 
+from libs.ctl.failures import ExitCode
 from tests.system.install.doctor import FOUND_OK, ok_checks
+from tests.system.install.laptop import Laptop, write_person
 from tests.system.install.release import AGENTS, Release
 from tests.system.install.second import OF_OTHERS, SECOND, restarted, second_chart, until_second
-from tests.system.install.world import NAMESPACE
+from tests.system.install.world import NAMESPACE, SERVER
 from tests.system.nodes.metrics import gpus_with_metrics
 
 SERVICES = [
@@ -46,6 +50,40 @@ async def test_helm_installs_sluice(release: Release) -> None:
     assert await gpus_with_metrics(world.kubectl, machine.node.name) == uuids
     assert {*SERVICES, *FOUND_OK} <= ok_checks(await world.test())
     assert await world.pods("app.kubernetes.io/component=test") == {}
+
+
+@pytest.mark.dear("NATS in a pod, and a kubelet that forwards its port")
+async def test_people_reach_nats_by_their_kubeconfig_alone(
+    release: Release, tmp_path: Path
+) -> None:
+    """An administrator, and somebody before and after what the command tells them to ask for."""
+    world = release.world
+    await release.until_ready()
+    (node,) = world.ground.nodes
+    laptop = Laptop(world, world.ground.kube.kubeconfig())
+    why = await laptop.sluice("why", node.name)
+    assert why.code == ExitCode.DONE
+    assert "not from" not in why.out, why
+    checks = {each["about"]: each for each in json.loads((await laptop.doctor()).out)}
+    assert checks["NATS"]["found"] == (
+        f"signed in at tls://{SERVER}:4222, through the API server and the pod sluice-nats-0"
+    )
+    assert checks["your rights"]["verdict"] == "ok"
+    of_person = Laptop(world, await write_person(world, tmp_path))
+    lost = await of_person.sluice("events")
+    assert (lost.code, "in all namespaces" in lost.err) == (ExitCode.NOT_ALLOWED, True), lost
+    refused = await of_person.sluice("events", "--namespace", NAMESPACE)
+    assert refused.code == ExitCode.NOT_ALLOWED, refused
+    _, command, _ = refused.err.split("`", 2)
+    program, *arguments = shlex.split(command)
+    assert program == "kubectl"
+    await world.kubectl.run(*arguments)
+    events = await of_person.sluice("events", "--output", "json")
+    assert (events.code, events.err) == (ExitCode.DONE, "")
+    assert events.out.splitlines()
+    rights = {each["about"]: each for each in json.loads((await of_person.doctor()).out)}
+    assert "portforward" not in rights["your rights"]["found"]
+    assert "serviceaccounts/token" not in rights["your rights"]["found"]
 
 
 @pytest.mark.dear("every pod of Sluice is replaced, as on a cluster")

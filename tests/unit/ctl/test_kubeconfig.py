@@ -1,11 +1,12 @@
 """Which kubeconfigs are read without the library that knows all ways to authenticate."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from libs.ctl.kubeconfig import kubeconfig_path, plain_config
+from libs.ctl.kubeconfig import context_namespace, kubeconfig_path, plain_config
 
 FOLDER = Path("/home/me/.kube")
 
@@ -59,3 +60,23 @@ def test_the_file_is_the_one_that_kubectl_reads() -> None:
     assert kubeconfig_path("/b", {**home, "KUBECONFIG": "/a"}) == Path("/b")
     assert kubeconfig_path("", {**home, "KUBECONFIG": "/a:/b"}) is None
     assert kubeconfig_path("", {**home, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}) is None
+
+
+def test_the_namespace_is_that_of_the_current_context(tmp_path: Path) -> None:
+    content = kubeconfig({"exec": {"command": "login"}})
+    content["contexts"][0]["context"]["namespace"] = "gpus"
+    file, other = tmp_path / "config", tmp_path / "other"
+    file.write_text(json.dumps(content))
+    other.write_text("current-context: elsewhere\n")
+    environ = {"HOME": "/none", "KUBECONFIG": f"{tmp_path / 'absent'}:{file}:{other}"}
+    assert context_namespace(str(file), {}) == context_namespace("", environ) == "gpus"
+    environ["KUBECONFIG"] = f"{other}:{file}"
+    assert context_namespace("", environ) == "", "the first file that names a context counts"
+
+
+@pytest.mark.parametrize("text", ["{", "text", "current-context: c", "contexts: [1]", ""])
+def test_what_cannot_be_read_names_no_namespace(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config"
+    file.write_text(text)
+    assert context_namespace(str(file), {}) == ""
+    assert context_namespace(str(tmp_path / "absent"), {}) == ""
