@@ -53,9 +53,14 @@ def nvidia_smi(driver: Driver, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout.strip()
 
 
+def gpus_of(driver: Driver) -> NvmlGpus:
+    """Return the GPUs as an agent reads them through a driver's library."""
+    return NvmlGpus(_HOST, nvml_library=str(driver.library), deadlines=_PATIENT)
+
+
 def open_library(driver: Driver) -> tuple[DriverLibrary, int] | GpuProblem | None:
     """Open a driver's library as agents do; return what it says of itself, and its GPUs' number."""
-    with closing(NvmlGpus(_HOST, nvml_library=str(driver.library), deadlines=_PATIENT)) as gpus:
+    with closing(gpus_of(driver)) as gpus:
         try:
             return gpus.open(), len(gpus.describe())
         except GpusUnavailable as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.host.cuda import kernel
+from libs.host.cuda import kernel, processes
 from libs.host.cuda.port import Computation, CudaProblem
 from libs.host.cuda.processes import CudaProcesses
 from libs.host.tree import Tree
@@ -108,9 +108,15 @@ def test_a_machine_without_the_device_of_unified_memory_is_named(bench: StandInM
     assert found.problem is CudaProblem.NO_UVM_DEVICE
 
 
-def test_a_library_and_a_kernel_of_two_versions(bench: StandInMachine) -> None:
+def test_a_library_and_a_kernel_of_two_versions(
+    bench: StandInMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the vendor's own libcuda: the kernel log and NVML say what is wrong, CUDA does not."""
+    monkeypatch.setattr(processes, "UVM", str(bench.devices / "nvidia-uvm"))
     bench.stand_in.machine.library_version = b"570.1"
-    assert set(problems(compute(bench)).values()) == {CudaProblem.VERSION_MISMATCH}
+    found = compute(bench)
+    assert set(problems(found).values()) == {CudaProblem.FAILED}
+    assert {each.detail for each in found} == {"cuInit: CUDA_ERROR_UNKNOWN 999"}
 
 
 def test_a_gpu_that_hangs_delays_no_other(bench: StandInMachine) -> None:

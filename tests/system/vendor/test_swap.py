@@ -3,6 +3,8 @@
 from functools import partial
 from typing import Final
 
+import pytest
+
 from libs.contracts.reports import Outcome
 from libs.host import driver_files, modules
 from libs.host.tree import Tree
@@ -25,6 +27,7 @@ def whole(version: str) -> dict[str, str]:
     return dict.fromkeys(("nvidia", "nvidia_uvm", "nvidia_modeset"), version)
 
 
+@pytest.mark.dear("three drivers are loaded on an emulated processor")
 async def test_the_agent_exchanges_one_version_for_the_other_and_back(vendor: VendorGuest) -> None:
     await vendor.load(vendor.old)
     assert await versions(vendor) == whole(vendor.old.version)

@@ -14,12 +14,14 @@ from libs.testing.guest.guest import GPUS
 from libs.testing.nvml.cuda import CudaResult
 from libs.testing.vendor import actions
 from tests.system.guest.test_pci import gpus
+from tests.system.vendor import proofs
 from tests.system.vendor.vendor_guest import VendorGuest
 
 CUDA: Final = {"535": "12.2", "550": "12.4"}
 """By the driver's branch."""
 
 
+@pytest.mark.dear("the first test also boots the guest")
 @pytest.mark.parametrize("age", ["old", "new"])
 async def test_a_driver_whose_gpus_do_not_start_counts_none_and_the_kernel_log_says_why(
     vendor: VendorGuest, age: str
@@ -47,8 +49,8 @@ async def test_a_library_of_another_version_is_refused_by_the_kernels_driver(
     assert "Failed to initialize NVML: Driver/library version mismatch" in said
     log = await vendor.log()
     assert f"API mismatch: the client has the version {vendor.new.version}" in log
-    found = await vendor.guest.call(actions.open_library, vendor.new)
-    assert found is GpuProblem.VERSION_MISMATCH
+    proof = await vendor.guest.call(proofs.prove, vendor.new)
+    assert proof.diagnosis is Diagnosis.VERSION_MISMATCH
     assert await vendor.guest.call(actions.cuda_result, vendor.new) == CudaResult.UNKNOWN
 
 
@@ -67,7 +69,8 @@ async def test_without_a_gpu_the_driver_refuses_to_be_loaded(vendor: VendorGuest
             result = await vendor.guest.call(actions.load, driver.files("nvidia"))
             file = driver.modules / "nvidia.ko"
             assert result == KernelRefused(f"finit_module {file}: No such device")
-            assert await vendor.guest.call(actions.obstacle) is Diagnosis.NO_GPU
+            proof = await vendor.guest.call(proofs.prove, driver)
+            assert proof.diagnosis is Diagnosis.NO_GPU
     assert "NVRM: No NVIDIA GPU found." in await vendor.log()
 
 
@@ -97,8 +100,10 @@ async def test_the_driver_is_loaded_for_the_other_gpu_when_one_fell_off_the_bus(
         found = {each.address: each.driver for each in await vendor.guest.call(gpus)}
         assert found == {GPUS[0]: "nvidia", GPUS[1]: ""}
         assert "fallen off the bus" in await vendor.log()
-        said = await vendor.guest.call(actions.unstarted_gpus)
-        assert "fallen off the bus" in said["0000:02:00"]
+        proof = await vendor.guest.call(proofs.prove, vendor.old)
+        assert proof.found["gpus"] == "0 of 2 GPUs work"
+        assert "RmInitAdapter failed!" in proof.problem
+        assert "has fallen off the bus and is not responding" in proof.problem
 
 
 async def test_boards_of_other_kinds_are_taken_as_well(vendor: VendorGuest) -> None:

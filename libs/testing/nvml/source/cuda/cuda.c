@@ -26,11 +26,11 @@ struct device {
 static struct device devices[MAX_GPUS * MAX_INSTANCES];
 static int device_count, current = -1;
 
+/* Beside a driver of another version the vendor's library has no better word than "unknown". */
 static int cuda_code(int result)
 {
     switch (result) {
     case RETURN_SUCCESS: return CUDA_RESULT_SUCCESS;
-    case RETURN_LIB_RM_VERSION_MISMATCH: return CUDA_RESULT_SYSTEM_DRIVER_MISMATCH;
     case RETURN_DRIVER_NOT_LOADED: return CUDA_RESULT_NO_DEVICE;
     case RETURN_UNINITIALIZED: return CUDA_RESULT_NOT_INITIALIZED;
     default: return CUDA_RESULT_UNKNOWN;
