@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from libs.bus.port import BusError, BusUnavailable
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import MalformedMessage, Message, decode, encode
@@ -34,8 +33,6 @@ from libs.ctl.failures import (
 from libs.ctl.options import Access
 from libs.ctl.route import Route, find_route
 from libs.runtime.clock import SystemClock
-from libs.runtime.env import Env, RandomIds
-from libs.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
     from libs.bus.nats.bus import NatsBus
@@ -80,6 +77,8 @@ class Scheduler:
 
     async def ask(self, query: Message, verb: QueryVerb, answer: type[A]) -> A:
         """Return the answer to a query."""
+        from libs.bus.port import BusError, BusUnavailable
+
         cluster = self._bus.identity.cluster
         subject = str(
             subjects.Query(cluster=cluster, service=Writer.SCHEDULER.value, verb=verb.value)
@@ -198,7 +197,11 @@ async def open_bus(access: Access) -> AsyncGenerator["NatsBus"]:
 async def _open(access: Access) -> AsyncGenerator[tuple["NatsBus", Route]]:
     with _without_logs(), tempfile.TemporaryDirectory(prefix="sluice-ctl-") as folder:
         async with find_route(access, Path(folder)) as route:
-            from libs.bus.nats.bus import connect  # slow to import, and of no use without a way
+            # Slow to import, and of no use without a way.
+            from libs.bus.nats.bus import connect
+            from libs.bus.port import BusError
+            from libs.runtime.env import Env, RandomIds
+            from libs.runtime.metrics import Metrics
 
             clock = SystemClock()
             env = Env(
@@ -239,6 +242,8 @@ def _without_logs() -> Generator[None]:
 
 def _connect_failure(error: Exception, route: Route) -> Failure:
     """Return why NATS was not reached; a refusal names the token that could not be had."""
+    from libs.bus.port import BusError
+
     failure = (
         bus_failure(error)
         if isinstance(error, BusError)
