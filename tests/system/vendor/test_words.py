@@ -21,7 +21,6 @@ CUDA: Final = {"535": "12.2", "550": "12.4"}
 """By the driver's branch."""
 
 
-@pytest.mark.dear("the first test also boots the guest")
 @pytest.mark.parametrize("age", ["old", "new"])
 async def test_a_driver_whose_gpus_do_not_start_counts_none_and_the_kernel_log_says_why(
     vendor: VendorGuest, age: str
