@@ -9,7 +9,7 @@ import msgspec
 from libs.contracts.numbers import parse_version
 from libs.contracts.queries import StatusAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
-from libs.ctl.failures import ExitCode, Failure, NoWayToNats
+from libs.ctl.failures import ExitCode, Failure, KubeFailure, NoWayToNats
 from libs.ctl.text import duration, some
 from libs.kube import views
 
@@ -154,6 +154,8 @@ def not_answered(about: str, failure: Failure, *, server: str = "") -> Check:
 
 def bus_fault(failure: Failure) -> Check:
     """Return why NATS is not connected, without the name that the line begins with."""
+    if isinstance(failure, KubeFailure):
+        return not_answered("NATS", failure)  # on the way there: nothing is known of NATS
     if isinstance(failure, NoWayToNats):
         # Where nothing is installed, other checks say so.
         judge = unknown if failure.code is ExitCode.NOT_FOUND else fault

@@ -56,7 +56,11 @@ class NotReady(Failure):
         super().__init__(ExitCode.NOT_REACHABLE, message)
 
 
-def kube_failure(error: "KubeError") -> Failure:
+class KubeFailure(Failure):
+    """The API server did not do what was asked."""
+
+
+def kube_failure(error: "KubeError") -> KubeFailure:
     """Return the failure that an error of the API server means."""
     from libs.kube import errors
 
@@ -74,7 +78,7 @@ def kube_failure(error: "KubeError") -> Failure:
     )
     code = next((code for kind, code in codes if isinstance(error, kind)), ExitCode.UNEXPECTED)
     hint = _RIGHTS if isinstance(error, errors.Forbidden) else ""
-    return Failure(code, f"Kubernetes: {error}", hint=hint)
+    return KubeFailure(code, f"Kubernetes: {error}", hint=hint)
 
 
 def bus_failure(error: "BusError") -> Failure:

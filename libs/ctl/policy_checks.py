@@ -20,7 +20,7 @@ OF_OTHERS: Final = "state-driver"
 """Begins each problem of drivers, in a policy whose drivers are those of NVIDIADrivers."""
 _OWN: Final = "states not ready: ["
 """Is in the message of a policy with a problem of its own."""
-_NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled")
+_NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled", "Reconciling", "Stalled")
 """Conditions that say again what `Error` says, or what a person asked for."""
 
 
@@ -31,6 +31,15 @@ class Policy(views.Object, frozen=True, kw_only=True):
 class PolicyStatus(views.View, frozen=True, kw_only=True):
     state: str = ""
     conditions: tuple[views.Condition, ...] = ()
+    observed_generation: int | None = None
+
+    @property
+    def tells_pipelines(self) -> bool:
+        """Whether an edit can be told from what was before it. A GPU Operator that leads writes no
+        generation, and is told by a condition of its own.
+        """
+        is_ours = any(each.type == _POSITIVE for each in self.conditions)
+        return self.observed_generation is not None or not is_ours
 
 
 def policy_checks(policies: Mapping[str, Policy], upgrade: Upgrade) -> list[Check]:
@@ -61,7 +70,7 @@ def _policy_checks(
 ) -> list[Check]:
     """Judge a policy; `by_drivers`: its drivers are those of NVIDIADrivers, which tell theirs."""
     status = policy.status or PolicyStatus()
-    if not status.state:
+    if not (status.state and (status.conditions or status.observed_generation is None)):
         return [
             fault(about, "it has no status", "see the logs of the Deployment sluice-driver-cluster")
         ]
@@ -71,6 +80,20 @@ def _policy_checks(
         status = replace(status, conditions=conditions)
         if is_theirs and not any(_is_fault(each) for each in conditions):
             return [ok(about, f"{status.state}, as an {NVIDIA_DRIVER.name} is")]
+    if not status.tells_pipelines:
+        return [
+            warning(
+                about,
+                "its definition lacks status.observedGeneration: a pipeline that waits takes an"
+                " edit for done before Sluice has seen it",
+                "apply the definitions of this release (deploy/chart/crds); docs/gitops.md",
+            ),
+            *_judged(about, status, upgrade),
+        ]
+    return _judged(about, status, upgrade)
+
+
+def _judged(about: str, status: PolicyStatus, upgrade: Upgrade) -> list[Check]:
     is_told = upgrade.is_under_way or upgrade.failed + upgrade.skipped > 0
     problems = list(_problems(about, status, is_told=is_told))
     if problems or status.state == "ready" or not is_told:

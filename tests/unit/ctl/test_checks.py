@@ -38,7 +38,7 @@ from libs.ctl.checks import (
     upgrade_of,
     worst,
 )
-from libs.ctl.failures import ExitCode, Failure, NoWayToNats
+from libs.ctl.failures import ExitCode, Failure, KubeFailure, NoWayToNats
 from libs.ctl.output import view_lines
 from libs.ctl.policy_checks import OF_DRIVERS, Policy, PolicyStatus, policy_checks
 from libs.ctl.views.doctor import doctor_view
@@ -76,10 +76,9 @@ def node(name: str, runtime: str = "containerd://2.1.0", **conditions: str) -> C
     )
 
 
-def policy(state: str, *conditions: Condition) -> Policy:
-    return Policy(
-        metadata=Metadata(name="gpus"), status=PolicyStatus(state=state, conditions=conditions)
-    )
+def policy(state: str, *conditions: Condition, observed: int | None = 1) -> Policy:
+    status = PolicyStatus(state=state, conditions=conditions, observed_generation=observed)
+    return Policy(metadata=Metadata(name="gpus"), status=status)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +137,25 @@ def test_a_policy_tells_its_problems_once() -> None:
     assert [check.verdict for check in policy_checks({}, NONE)] == [WARNING]
     (new,) = policy_checks({"ClusterPolicy new": Policy(metadata=Metadata(name="new"))}, NONE)
     assert new.verdict is FAULT
+    (unseen,) = policy_checks({"ClusterPolicy new": policy("notReady", observed=-1)}, NONE)
+    assert (unseen.verdict, unseen.found) == (FAULT, "it has no status")
+
+
+def test_what_pipelines_are_told_is_no_fault_of_its_own() -> None:
+    goes_on = Condition(type="Reconciling", status="True", reason="NotTakenUp", message="not yet")
+    (found,) = policy_checks({"ClusterPolicy gpus": policy("ready", goes_on)}, NONE)
+    assert (found.verdict, found.found) == (OK, "ready")
+
+
+def test_a_definition_by_which_no_pipeline_can_wait_is_told() -> None:
+    accepted = Condition(type="Accepted", status="True")
+    policies = {"ClusterPolicy gpus": policy("ready", accepted, observed=None)}
+    lacks, state = policy_checks(policies, NONE)
+    assert (lacks.verdict, state.verdict) == (WARNING, OK)
+    assert "lacks status.observedGeneration" in lacks.found
+    led_by_operator = policy("ready", Condition(type="Ready", status="True"), observed=None)
+    (found,) = policy_checks({"ClusterPolicy gpus": led_by_operator}, NONE)
+    assert found.verdict is OK
 
 
 def test_an_upgrade_that_goes_well_is_ok_and_one_that_needs_somebody_is_no_fault() -> None:
@@ -351,3 +369,9 @@ def test_a_fault_of_nats_names_it_once_and_says_what_to_do() -> None:
         check = bus_fault(Failure(code, "NATS: refused"))
         assert (check.about, check.found) == ("NATS", "refused")
         assert check.remedy.startswith(remedy)
+
+
+def test_an_api_server_that_does_not_answer_on_the_way_to_nats_says_nothing_of_nats() -> None:
+    check = bus_fault(KubeFailure(ExitCode.NOT_REACHABLE, "Kubernetes: no answer within 5 s"))
+    assert (check.about, check.verdict) == ("NATS", UNKNOWN)
+    assert "no answer within 5 s" in check.found
