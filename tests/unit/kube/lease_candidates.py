@@ -251,7 +251,12 @@ class LeaseWorld(SimWorld):
             key=lambda tenure: tenure.start,
         )
         pairs = combinations(tenures, 2)
-        return [(earlier, later) for earlier, later in pairs if later.start < earlier.end]
+        # Both ways: a body that ends in the instant in which it began is over before the next one.
+        return [
+            (earlier, later)
+            for earlier, later in pairs
+            if later.start < earlier.end and earlier.start < later.end
+        ]
 
 
 @pytest.fixture
