@@ -77,7 +77,15 @@ class LeaderElector:
 
     @asynccontextmanager
     async def _run_term(self) -> AsyncGenerator[Term]:
-        term, version = await self._acquire()
+        last_seen = LastSeen(self.holder)
+        async with Standby(self._record, last_seen, env=self._env) as standby:
+            term, version = await self._acquire(last_seen, standby)
+            standby.stop()  # without waiting for its end: the term is running
+            async with self._hold(term, version):
+                yield term
+
+    @asynccontextmanager
+    async def _hold(self, term: Term, version: str) -> AsyncGenerator[None]:
         owner = asyncio.current_task()
         if owner is None:
             raise RuntimeError("a lease needs a task that can be cancelled")
@@ -85,7 +93,7 @@ class LeaderElector:
         renewer = LeaseRenewer(self._record, term, version, env=self._env)
         tasks = renewer.start(owner)
         try:
-            yield term
+            yield
         except asyncio.CancelledError as cancelled:
             if renewer.cancelled_body and owner.cancelling() - 1 <= before:
                 raise NotLeading(
@@ -104,18 +112,16 @@ class LeaderElector:
             await asyncio.wait(tasks)
             await self._release(term, renewer.version)
 
-    async def _acquire(self) -> tuple[Term, str]:
+    async def _acquire(self, last_seen: LastSeen, standby: Standby) -> tuple[Term, str]:
         """Acquire the lease; return the term and the record's revision."""
-        last_seen = LastSeen(self.holder)
-        async with Standby(self._record, last_seen, env=self._env) as standby:
-            while True:
-                if not (standby.agrees and last_seen.seconds_until_free(now=self._now())):
-                    acquired = await self._try_to_acquire(last_seen)
-                    if acquired is not None:
-                        return acquired
-                wait = jittered(POLL_INTERVAL, self._random)
-                until = last_seen.seconds_until_free(now=self._now())
-                await standby.wait(min(wait, until) if until else wait)
+        while True:
+            if not (standby.agrees and last_seen.seconds_until_free(now=self._now())):
+                acquired = await self._try_to_acquire(last_seen)
+                if acquired is not None:
+                    return acquired
+            wait = jittered(POLL_INTERVAL, self._random)
+            until = last_seen.seconds_until_free(now=self._now())
+            await standby.wait(min(wait, until) if until else wait)
 
     async def _try_to_acquire(self, last_seen: LastSeen) -> tuple[Term, str] | None:
         """Read the record, and take the lease if it is free; None: it is not, or was lost."""

@@ -56,9 +56,21 @@ class Standby:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """End the watch; a cancellation meanwhile waits, so that it does not outlive the block."""
+        self.stop()
+        cancelled: asyncio.CancelledError | None = None
+        while self._task is not None and not self._task.done():
+            try:
+                await asyncio.wait({self._task})
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    def stop(self) -> None:
+        """Let the watch end: from now on nothing waits."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait({self._task})
 
     @property
     def agrees(self) -> bool:

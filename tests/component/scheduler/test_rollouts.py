@@ -45,6 +45,9 @@ async def test_a_rollout_that_is_made_again_says_why_it_is_paused(world: World) 
         "Complete": ("False", "Proving"),
         "Halted": ("False", "NotHalted"),
         "Paused": ("True", "Rebuilt"),
+        "Ready": ("False", "Rebuilt"),
+        "Reconciling": ("True", "Rebuilt"),
+        "Stalled": ("False", "NotStalled"),
     }
     for _ in range(2):
         wait = await world.wait_of("a")

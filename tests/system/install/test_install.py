@@ -76,7 +76,8 @@ async def test_people_reach_nats_by_their_kubeconfig_alone(
     assert refused.code == ExitCode.NOT_ALLOWED, refused
     _, command, _ = refused.err.split("`", 2)
     program, *arguments = shlex.split(command)
-    assert (program, *arguments[:2]) == ("kubectl", "create", "rolebinding")
+    _, _, *created, binding = arguments[:5]
+    assert (program, *created) == ("kubectl", "create", "rolebinding")
     await world.kubectl.run(*arguments)
     events = await of_person.sluice("events", "--output", "json")
     assert (events.code, events.err) == (ExitCode.DONE, "")
@@ -85,7 +86,7 @@ async def test_people_reach_nats_by_their_kubeconfig_alone(
     assert "portforward" not in rights["your rights"]["found"]
     assert "serviceaccounts/token" not in rights["your rights"]["found"]
     # An uninstallation leaves what people made: the test of that finds nothing of this one.
-    await world.kubectl.run("delete", "rolebinding", arguments[2], "--namespace", NAMESPACE)
+    await world.kubectl.run("delete", "rolebinding", binding, "--namespace", NAMESPACE)
 
 
 @pytest.mark.dear("every pod of Sluice is replaced, as on a cluster")
