@@ -4,10 +4,15 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tests.system.install.world import World
+from tests.system.install.world import NAMESPACE, World
+
+BINDING: Final = "sluice-people-system-serviceaccount-default-person"
+"""What the command calls the RoleBinding that it tells a person to ask for."""
 
 
 class Said(NamedTuple):
@@ -39,9 +44,24 @@ class Laptop:
         return await self.sluice("doctor", "--output", "json")
 
 
-async def write_person(world: World, folder: Path) -> Path:
-    """Create an account that may do nothing, and return a kubeconfig of it."""
+@asynccontextmanager
+async def a_person(world: World, folder: Path) -> AsyncGenerator[Path]:
+    """Create an account that may do nothing; return a kubeconfig of it.
+
+    Account and binding go in the end: an uninstallation leaves what people made, and the test of
+    that compares all that there is.
+    """
     await world.kubectl.run("--namespace", "default", "create", "serviceaccount", "person")
+    try:
+        yield await _kubeconfig(world, folder)
+    finally:
+        await world.kubectl.run("--namespace", "default", "delete", "serviceaccount", "person")
+        await world.kubectl.run(
+            *("--namespace", NAMESPACE, "delete", "rolebinding", BINDING, "--ignore-not-found")
+        )
+
+
+async def _kubeconfig(world: World, folder: Path) -> Path:
     token = await world.kubectl.run("--namespace", "default", "create", "token", "person")
     content = json.loads(world.ground.kube.kubeconfig().read_text())
     content["users"][0]["user"] = {"token": token.strip()}

@@ -8,10 +8,10 @@ import pytest
 
 from libs.ctl.failures import ExitCode
 from tests.system.install.doctor import FOUND_OK, ok_checks
-from tests.system.install.laptop import Laptop, write_person
+from tests.system.install.laptop import BINDING, Laptop, a_person
 from tests.system.install.release import AGENTS, Release
 from tests.system.install.second import OF_OTHERS, SECOND, restarted, second_chart, until_second
-from tests.system.install.world import NAMESPACE, SERVER
+from tests.system.install.world import NAMESPACE, SERVER, World
 from tests.system.nodes.metrics import gpus_with_metrics
 
 SERVICES = [
@@ -69,24 +69,26 @@ async def test_people_reach_nats_by_their_kubeconfig_alone(
         f"signed in at tls://{SERVER}:4222, through the API server and the pod sluice-nats-0"
     )
     assert checks["your rights"]["verdict"] == "ok"
-    of_person = Laptop(world, await write_person(world, tmp_path))
-    lost = await of_person.sluice("events")
+    async with a_person(world, tmp_path) as kubeconfig:
+        await bound_as_the_command_says(world, Laptop(world, kubeconfig))
+
+
+async def bound_as_the_command_says(world: World, person: Laptop) -> None:
+    lost = await person.sluice("events")
     assert (lost.code, "in all namespaces" in lost.err) == (ExitCode.NOT_ALLOWED, True), lost
-    refused = await of_person.sluice("events", "--namespace", NAMESPACE)
+    refused = await person.sluice("events", "--namespace", NAMESPACE)
     assert refused.code == ExitCode.NOT_ALLOWED, refused
     _, command, _ = refused.err.split("`", 2)
     program, *arguments = shlex.split(command)
-    _, _, *created, binding = arguments[:5]
-    assert (program, *created) == ("kubectl", "create", "rolebinding")
+    _, _, *created = arguments[:5]
+    assert (program, *created) == ("kubectl", "create", "rolebinding", BINDING)
     await world.kubectl.run(*arguments)
-    events = await of_person.sluice("events", "--output", "json")
+    events = await person.sluice("events", "--output", "json")
     assert (events.code, events.err) == (ExitCode.DONE, "")
     assert events.out.splitlines()
-    rights = {each["about"]: each for each in json.loads((await of_person.doctor()).out)}
+    rights = {each["about"]: each for each in json.loads((await person.doctor()).out)}
     assert "portforward" not in rights["your rights"]["found"]
     assert "serviceaccounts/token" not in rights["your rights"]["found"]
-    # An uninstallation leaves what people made: the test of that finds nothing of this one.
-    await world.kubectl.run("delete", "rolebinding", binding, "--namespace", NAMESPACE)
 
 
 @pytest.mark.dear("every pod of Sluice is replaced, as on a cluster")
