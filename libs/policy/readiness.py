@@ -143,6 +143,8 @@ def pool_problems(
 
 def kept_drivers(pool: Pool, variants: NodeVariants, observed: Observation) -> Sequence[str]:
     """Return the nodes that keep another driver than is wanted, because `autoUpgrade` is off."""
+    if pool.upgrade.auto_upgrade:
+        return ()
     wanted = _driver_labels(pool, variants, observed.artefacts)
     found = ((name, observed.nodes.get(name, ObservedNode())) for name in pool.nodes)
     return [

@@ -96,6 +96,7 @@ def policy_statuses(
     problems = {
         pool.key: pool_problems(pool, variants, rendering, observed) for pool in pools.pools
     }
+    kept = {pool.key: kept_drivers(pool, variants, observed) for pool in pools.pools}
     of_agents = [*agent_problems(rendering, observed), *offer_problems(pools, observed)]
     statuses: list[PolicyStatus] = []
     for verdict in pools.verdicts:
@@ -114,7 +115,7 @@ def policy_statuses(
                     for each in unbuilt
                     if each.operand
                 ],
-                kept={pool.key: kept_drivers(pool, variants, observed) for pool in pools.pools},
+                kept=kept,
             )
             summary = _summary(verdict, pools, observed, known)
             state = summary.state

@@ -1,6 +1,6 @@
 """What a candidate knows of the lease while it waits: its last record, and since when it is so.
 
-A standby that asks every second costs the API server sixty reads a minute and lease, for years. So
+A standby that asks every second costs the API server sixty reads a minute for each lease. So
 it watches the record, and asks only where a watch proves nothing: before it takes the lease, while
 the record is missing, and while the watch does not tell what the last answer told.
 """
